@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "horon/base/error.h"
+#include "horon/base/knob.h"
+#include "horon/base/log.h"
+#include "horon/base/part.h"
+#include "horon/base/queue.h"
+#include "horon/base/registry.h"
+#include "horon/base/signal.h"
+#include "horon/base/text.h"
+#include "horon/base/thread.h"
+#include "horon/base/time.h"
+
+namespace horon {
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+EnvLookup env_of(std::map<std::string, std::string> values) {
+  return [values](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    if (found == values.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+TEST(Errors, CarryTheirExitCodes) {
+  EXPECT_EQ(UsageError("x").exit_code(), ExitCode::kUsage);
+  EXPECT_EQ(UsageError("x", ExitCode::kMismatch).exit_code(), ExitCode::kMismatch);
+  EXPECT_EQ(PeerLostError("x", {3}).exit_code(), ExitCode::kPeer);
+  EXPECT_EQ(name_ranks({3}), "rank 3");
+  EXPECT_EQ(name_ranks({3, 5}), "ranks 3, 5");
+}
+
+TEST(ExitCodes, EveryCodeOfTheTableIsInTheHelp) {
+  const std::string help = exit_code_help();
+  for (const char* code : {"  2  ", " 75  ", " 10  ", " 18  "}) {
+    EXPECT_NE(help.find(code), std::string::npos) << code;
+  }
+}
+
+TEST(Duration, ReadsUnitsAndRefusesNonsense) {
+  EXPECT_EQ(parse_duration("250ms"), Milliseconds(250));
+  EXPECT_EQ(parse_duration("30"), Milliseconds(30000));
+  EXPECT_EQ(parse_duration("1.5h"), Milliseconds(5400000));
+  for (const char* bad : {"", "s", "-1s", "5 apples", "1e400s", "nan"}) {
+    EXPECT_NE(message_of([&] { parse_duration(bad); }).find("is not a duration"), std::string::npos)
+        << bad;
+  }
+  for (const char* text : {"30s", "1500ms", "2h", "0s"}) {
+    EXPECT_EQ(format_duration(parse_duration(text)), text);
+  }
+}
+
+TEST(Bytes, ReadsAndWritesUnits) {
+  EXPECT_EQ(parse_bytes("64KB"), 65536U);
+  EXPECT_EQ(parse_bytes("100 MB"), 104857600U);
+  EXPECT_EQ(parse_bytes("2GiB"), 2147483648U);
+  EXPECT_EQ(parse_bytes("7"), 7U);
+  EXPECT_EQ(format_bytes(4), "4 B");
+  EXPECT_EQ(format_bytes(65536), "64 KB");
+  EXPECT_EQ(format_bytes(1536), "1.5 KB");
+  for (const char* bad : {"", "-1", "KB", "5 XB", "1e30TB"}) {
+    EXPECT_THROW(parse_bytes(bad), UsageError) << bad;
+  }
+}
+
+TEST(Integer, NamesTheRange) {
+  EXPECT_EQ(parse_integer(" 7 ", "ranks", 1, 8), 7);
+  EXPECT_EQ(message_of([] { parse_integer("-3", "ranks", 1, 8); }),
+            "ranks: '-3' is not a whole number from 1 to 8");
+  EXPECT_THROW(parse_integer("99999999999999999999", "ranks", 1, 8), UsageError);
+}
+
+TEST(Deadline, PassesAndNever) {
+  EXPECT_TRUE(Deadline::after(Milliseconds(0)).passed());
+  EXPECT_FALSE(Deadline::never().passed());
+  EXPECT_EQ(Deadline::after(Milliseconds(-5)).left(), Clock::duration::zero());
+}
+
+TEST(Knobs, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("knobs-{}.conf", getpid());
+  std::ofstream(path) << "# comment\ntimeout = 5s\nbackend = gloo\nreduction = exact\n";
+  const auto env = env_of({{"HORON_TIMEOUT", "6s"}, {"HORON_BACKEND", "shm"}});
+  const Knobs knobs = Knobs::resolve({{"timeout", "7s"}}, env, path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(knobs.duration("timeout"), Milliseconds(7000));
+  EXPECT_EQ(knobs.text("backend"), "shm");
+  EXPECT_EQ(knobs.text("reduction"), "exact");
+  EXPECT_EQ(knobs.bytes("inline_bytes"), 65536U);
+  EXPECT_EQ(knobs.origin("timeout"), "command line");
+  EXPECT_EQ(knobs.origin("backend"), "environment");
+  EXPECT_EQ(knobs.origin("reduction"), "file");
+  EXPECT_EQ(knobs.origin("inline_bytes"), "default");
+}
+
+TEST(Knobs, RefusesUnknownNamesAndBadValues) {
+  EXPECT_EQ(message_of([] {
+              Knobs::resolve({{"timeot", "1s"}}, env_of({}), "");
+            }),
+            "unknown setting 'timeot' (command line); did you mean 'timeout'?");
+  EXPECT_NE(message_of([] {
+              Knobs::resolve({}, env_of({{"HORON_HEAP_BYTES", "many"}}), "");
+            }).find("setting 'heap_bytes' (environment): 'many' is not a size"),
+            std::string::npos);
+  EXPECT_THROW(Knobs::resolve({}, env_of({}), "/nowhere/at/all"), UsageError);
+}
+
+TEST(Registry, NamesWhatThereIs) {
+  Registry<int> registry("codec");
+  registry.add("none", 1);
+  registry.add("fp16", 2);
+  EXPECT_EQ(registry.find("fp16"), 2);
+  EXPECT_EQ(message_of([&] { registry.find("fp61"); }),
+            "unknown codec 'fp61', did you mean 'fp16'?; there are: fp16, none");
+  EXPECT_THROW(registry.add("none", 3), UsageError);
+}
+
+TEST(Queue, DrainsAfterClose) {
+  BlockingQueue<int> queue;
+  std::vector<int> seen;
+  {
+    auto reader = start_thread("reader", [&](const std::stop_token&) {
+      while (auto item = queue.pop()) seen.push_back(*item);
+    });
+    for (int i = 0; i < 100; ++i) queue.push(i);
+    queue.close();
+  }
+  EXPECT_EQ(seen.size(), 100U);
+  EXPECT_FALSE(queue.push(1));
+}
+
+TEST(Signals, FirstOneRequestsAStop) {
+  const StopOnSignal stop;
+  EXPECT_FALSE(stop.token().stop_requested());
+  kill(getpid(), SIGTERM);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  while (!stop.token().stop_requested() && !deadline.passed()) std::this_thread::yield();
+  EXPECT_TRUE(stop.token().stop_requested());
+}
+
+TEST(Parts, AnAbsentOneSaysWhereItWasLookedFor) {
+  const std::string message = message_of([] { Part::open("nothing", {"/nowhere"}); });
+  EXPECT_EQ(message, "part 'nothing' cannot be opened (/nowhere/libhoron_nothing.so: not there)");
+}
+
+TEST(Parts, AForeignLibraryIsRefused) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("parts-{}", getpid());
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "libhoron_cuda.so") << "not a library";
+  EXPECT_NE(message_of([&] { Part::open("cuda", {folder}); }).find("too short"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Log, OneEventIsOneLine) {
+  testing::internal::CaptureStderr();
+  const Log log(LogLevel::kInfo, "rank 3/8");
+  log.info("first\nsecond {}", 7);
+  log.debug("not shown");
+  const std::string shown = testing::internal::GetCapturedStderr();
+  EXPECT_NE(shown.find("[rank 3/8] first | second 7\n"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find("not shown"), std::string::npos);
+  EXPECT_THROW(parse_log_level("loud"), UsageError);
+}
+
+}  // namespace
+}  // namespace horon

@@ -1,0 +1,36 @@
+#include "horon/base/exit_code.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace horon {
+
+std::span<const ExitCodeEntry> exit_code_table() {
+  static constexpr std::array<ExitCodeEntry, 13> kTable = {{
+      {ExitCode::kOk, "success"},
+      {ExitCode::kFailure, "failure without a code of its own"},
+      {ExitCode::kUsage, "wrong usage: flags, names, sizes, a missing part"},
+      {ExitCode::kPeer, "a peer was lost, or did not answer before the deadline"},
+      {ExitCode::kMismatch, "ranks asked for different operations, types or sizes"},
+      {ExitCode::kData, "input data is corrupt"},
+      {ExitCode::kCheckpoint, "a checkpoint could not be written or read"},
+      {ExitCode::kStorage, "files or object storage failed"},
+      {ExitCode::kLaunch, "a process or host could not be started"},
+      {ExitCode::kAuth, "a peer could not prove that it belongs to the job"},
+      {ExitCode::kNonFinite, "NaN or infinity in gradients"},
+      {ExitCode::kConfig, "the configuration contradicts itself"},
+      {ExitCode::kInterrupted, "interrupted; the work can be resumed"},
+  }};
+  return kTable;
+}
+
+std::string exit_code_help() {
+  std::string text = "Exit codes:\n";
+  for (const ExitCodeEntry& entry : exit_code_table()) {
+    text += fmt::format("  {:>3}  {}\n", static_cast<int>(entry.code), entry.meaning);
+  }
+  return text;
+}
+
+}  // namespace horon

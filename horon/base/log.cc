@@ -1,0 +1,57 @@
+#include "horon/base/log.h"
+
+#include <fmt/ranges.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+
+#include <array>
+
+#include "horon/base/error.h"
+
+namespace horon {
+namespace {
+
+constexpr std::array<std::string_view, 5> kNames = {"debug", "info", "warn", "error", "off"};
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
+  }
+  return spdlog::level::off;
+}
+
+}  // namespace
+
+LogLevel parse_log_level(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<LogLevel>(i);
+  }
+  throw UsageError(fmt::format("unknown log level '{}'; one of {}", name, fmt::join(kNames, ", ")));
+}
+
+Log::Log(LogLevel level, const std::string& label) : level_(level) {
+  if (level == LogLevel::kOff) return;
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  sink->set_pattern(label.empty() ? "%H:%M:%S.%e %^%l%$ %v"
+                                  : "%H:%M:%S.%e %^%l%$ [" + label + "] %v");
+  logger_ = std::make_shared<spdlog::logger>("horon", sink);
+  logger_->set_level(to_spdlog(level));
+}
+
+void Log::write(LogLevel level, std::string text) const {
+  for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) {
+    text.replace(at, 1, " | ");
+  }
+  logger_->log(to_spdlog(level), text);
+}
+
+}  // namespace horon

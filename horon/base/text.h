@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace horon {
+
+std::string_view trim(std::string_view text);
+
+// Pieces between separators, trimmed; an empty text has no pieces.
+std::vector<std::string> split(std::string_view text, char separator);
+
+// A decimal number that fills the whole text, else nothing.
+std::optional<double> parse_number(std::string_view text);
+
+// A whole number in [low, high]; throws UsageError naming `what`, the text and the range.
+int64_t parse_integer(std::string_view text, std::string_view what, int64_t low, int64_t high);
+
+// "64KB", "100MB", "2GiB", "4096": bytes. K, M, G, T count in 1024 steps. Throws UsageError.
+uint64_t parse_bytes(std::string_view text);
+
+// "4 B", "64 KB", "100 MB", "1.5 GB", in steps of 1024.
+std::string format_bytes(uint64_t bytes);
+
+// "did you mean 'gloo'?" material: the candidate within two edits of `word`, else empty.
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+// 64-bit FNV-1a; stable across machines and versions.
+uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed = 0xcbf29ce484222325ULL);
+inline uint64_t hash_text(std::string_view text) { return hash_bytes(text.data(), text.size()); }
+
+}  // namespace horon

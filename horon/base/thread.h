@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace horon {
+
+// A thread with a name (shown by ps and gdb, 15 characters) and a stop token; joined by its owner's
+// destructor. The body must not throw.
+std::jthread start_thread(const std::string& name, std::function<void(std::stop_token)> body);
+
+// Cores that this process may run on (its affinity mask), at least 1.
+std::vector<int> usable_cores();
+
+// Binds the calling thread, and the threads it will start, to one core. False if refused.
+bool pin_to_core(int core);
+
+}  // namespace horon

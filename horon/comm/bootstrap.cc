@@ -1,0 +1,187 @@
+#include "horon/comm/bootstrap.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "horon/base/error.h"
+#include "horon/base/part.h"
+#include "horon/base/text.h"
+#include "horon/comm/gloo/gloo_transport.h"
+#include "horon/comm/hier/hier_backend.h"
+#include "horon/comm/mpi/mpi_part.h"
+#include "horon/comm/nccl/nccl_part.h"
+#include "horon/comm/p2p/backend.h"
+#include "horon/comm/shared/local.h"
+#include "horon/comm/shared/shm.h"
+
+namespace horon {
+namespace {
+
+// Everything that the factories below need; made once.
+struct Start {
+  const BootstrapInfo& info;
+  std::shared_ptr<Store> store;
+  Topology topology;
+  Log log;
+  std::string host_id;
+};
+
+size_t inline_bytes(const Knobs& knobs) {
+  return std::clamp<size_t>(knobs.bytes("inline_bytes"), 512, 64U << 10);
+}
+
+// Each communicator of a job has its own corner of the store: a counter per rank numbers them.
+std::shared_ptr<Store> corner(const BootstrapInfo& info) {
+  if (!info.store) return nullptr;
+  const Deadline deadline = Deadline::after(info.knobs.duration("start_timeout"));
+  const int64_t number =
+      info.store->add(fmt::format("{}/made/{}", info.name, info.rank), 1, deadline);
+  return make_prefix_store(info.store, fmt::format("{}/{}/", info.name, number));
+}
+
+std::vector<std::string> exchange_hosts(const BootstrapInfo& info, Store& store,
+                                        const std::string& mine) {
+  const Deadline deadline = Deadline::after(info.knobs.duration("start_timeout"));
+  const auto key = [](int rank) { return fmt::format("host/{}", rank); };
+  store.set(key(info.rank), mine, deadline);
+  std::vector<std::string> hosts;
+  std::vector<int> missing;
+  for (int rank = 0; rank < info.size; ++rank) {
+    try {
+      hosts.push_back(store.get(key(rank), deadline));
+    } catch (const TimeoutError&) {
+      missing.push_back(rank);
+    }
+  }
+  if (missing.empty()) return hosts;
+  throw TimeoutError(
+      fmt::format("start: {} did not come within {}; check that they were started, or raise "
+                  "HORON_START_TIMEOUT",
+                  name_ranks(missing), format_duration(info.knobs.duration("start_timeout"))),
+      missing);
+}
+
+std::unique_ptr<Backend> make_shm(const Start& start, const std::string& corner_name) {
+  const Knobs& knobs = start.info.knobs;
+  const auto& mine = start.topology.hosts[start.topology.cross_rank];
+  const auto store =
+      make_prefix_store(start.store, fmt::format("{}{}/", corner_name, start.topology.cross_rank));
+  return shared::make_shm_backend({.rank = start.topology.local_rank,
+                                   .size = start.topology.local_size,
+                                   .names = mine,
+                                   .heap_bytes = knobs.bytes("heap_bytes"),
+                                   .inline_bytes = inline_bytes(knobs),
+                                   .spin = knobs.text("spin"),
+                                   .start_timeout = knobs.duration("start_timeout")},
+                                  *store, start.log);
+}
+
+std::shared_ptr<Transport> make_gloo(const Start& start) {
+  return make_gloo_transport({.rank = start.info.rank,
+                              .size = start.info.size,
+                              .host_id = start.host_id,
+                              .interface = start.info.knobs.text("interface"),
+                              .one_host = start.topology.is_one_host(),
+                              .start_timeout = start.info.knobs.duration("start_timeout")},
+                             start.store);
+}
+
+std::shared_ptr<Transport> make_mpi(const Start& start) {
+  MpiOptions options{.flavour = "",
+                     .rank = start.info.rank,
+                     .size = start.info.size,
+                     .part_folders = part_folders(start.info.knobs.text("parts"))};
+  return make_mpi_transport(options, start.store);
+}
+
+std::shared_ptr<Transport> make_cross(const Start& start) {
+  const std::string& wanted = start.info.knobs.text("cross_backend");
+  if (wanted == "gloo") return make_gloo(start);
+  if (wanted == "mpi") return make_mpi(start);
+  require(wanted == "auto", fmt::format("unknown cross_backend '{}'; gloo, mpi or auto", wanted));
+  return mpi_flavour_of_environment().empty() ? make_gloo(start) : make_mpi(start);
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& name, const Start& start) {
+  const int size = start.info.size;
+  if (name == "auto") {
+    if (size == 1) return make_backend("self", start);
+    return make_backend(start.topology.is_one_host() ? "shm" : "hier", start);
+  }
+  if (name == "self") {
+    require(size == 1, fmt::format("backend self is for one rank, this job has {}", size));
+    return std::move(shared::make_local_backends(
+        1, {inline_bytes(start.info.knobs), start.info.knobs.text("spin")})[0]);
+  }
+  if (name == "shm") {
+    require(start.topology.is_one_host(),
+            fmt::format("backend shm is for one host, this job has {}; use hier",
+                        start.topology.hosts.size()));
+    return make_shm(start, "shm");
+  }
+  if (name == "gloo") return make_p2p_backend(make_gloo(start));
+  if (name == "mpi") return make_p2p_backend(make_mpi(start));
+  if (name == "hier")
+    return make_hier_backend(start.topology, make_shm(start, "hier"), make_cross(start));
+  if (name == "nccl") {
+    return make_nccl_backend(
+        make_backend("auto", start),
+        {start.topology.local_rank, part_folders(start.info.knobs.text("parts"))},
+        start.info.device);
+  }
+  const auto names = backend_names();
+  const std::string close = nearest(name, names);
+  throw UsageError(fmt::format("unknown backend '{}'{}; there are: {}", name,
+                               close.empty() ? "" : fmt::format(", did you mean '{}'?", close),
+                               fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+std::vector<std::string> backend_names() {
+  return {"auto", "self", "local", "shm", "gloo", "mpi", "hier", "nccl"};
+}
+
+std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
+  require(info.size >= 1 && info.rank >= 0 && info.rank < info.size,
+          fmt::format("rank {} of {} makes no sense", info.rank, info.size));
+  const std::string& name = info.knobs.text("backend");
+  const auto names = backend_names();
+  const bool known = std::find(names.begin(), names.end(), name) != names.end();
+  require(info.store != nullptr || info.size == 1 || name == "mpi" || !known,
+          "several ranks need a store to meet in");
+  require(name != "local", "backend local is ranks as threads: use make_local_world");
+  Start start{info,
+              corner(info),
+              {},
+              Log(parse_log_level(info.knobs.text("log_level")),
+                  fmt::format("rank {}/{}", info.rank, info.size)),
+              {}};
+  start.host_id = info.knobs.text("host_id").empty() ? host_identity() : info.knobs.text("host_id");
+  std::vector<std::string> hosts(static_cast<size_t>(info.size), start.host_id);
+  if (known && start.store && info.size > 1)
+    hosts = exchange_hosts(info, *start.store, start.host_id);
+  start.topology = make_topology(info.rank, hosts);
+  std::shared_ptr<Backend> backend = make_backend(name, start);
+  return std::make_unique<Communicator>(
+      std::move(backend), std::move(start.topology),
+      Communicator::Settings{info.knobs.duration("timeout"), info.knobs.text("algorithm"),
+                             info.device});
+}
+
+std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knobs& knobs) {
+  std::vector<std::unique_ptr<Communicator>> world;
+  const std::vector<std::string> hosts(static_cast<size_t>(std::max(size, 1)), "here");
+  int rank = 0;
+  for (auto& backend :
+       shared::make_local_backends(size, {inline_bytes(knobs), knobs.text("spin")})) {
+    world.push_back(std::make_unique<Communicator>(
+        std::shared_ptr<Backend>(std::move(backend)), make_topology(rank++, hosts),
+        Communicator::Settings{knobs.duration("timeout"), knobs.text("algorithm"), nullptr}));
+  }
+  return world;
+}
+
+}  // namespace horon

@@ -1,0 +1,121 @@
+#include "horon/comm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "horon/base/error.h"
+#include "horon/base/text.h"
+#include "horon/comm/channel.h"
+#include "horon/comm/executor.h"
+#include "horon/comm/op_queue.h"
+
+namespace horon {
+
+struct Communicator::Job {
+  std::shared_ptr<Backend> backend;
+  Topology topology;
+  Settings settings;
+  std::mutex mutex;                           // guards made
+  std::map<std::vector<int>, uint64_t> made;  // how many groups of these ranks there were
+
+  // The same on all members without a word between them.
+  uint64_t next_id(const std::vector<int>& members) {
+    const std::lock_guard lock(mutex);
+    const uint64_t number = ++made[members];
+    const uint64_t id = hash_bytes(members.data(), members.size() * sizeof(int),
+                                   hash_bytes(&number, sizeof(number)));
+    return std::max<uint64_t>(id, 1);
+  }
+};
+
+struct Communicator::State {
+  std::shared_ptr<Job> job;
+  std::vector<int> members;
+  Executor executor;
+  OpQueue queue;  // last: its thread uses the executor
+};
+
+Communicator::Communicator(std::shared_ptr<Job> job, std::vector<int> members) {
+  auto channel = job->backend->open_channel(members, job->next_id(members));
+  Executor::Options options{members, job->settings.timeout, job->settings.algorithm,
+                            job->settings.device};
+  auto backend = job->backend;
+  state_ = std::unique_ptr<State>(new State{
+      std::move(job), std::move(members),
+      Executor(std::move(backend), std::move(channel), std::move(options)), OpQueue("hrn-comm")});
+}
+
+namespace {
+std::vector<int> everybody(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+}  // namespace
+
+Communicator::Communicator(std::shared_ptr<Backend> backend, Topology topology, Settings settings)
+    : Communicator(
+          std::shared_ptr<Job>(new Job{backend, std::move(topology), std::move(settings), {}, {}}),
+          everybody(backend->size())) {}
+
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const { return state_->executor.index(); }
+int Communicator::size() const { return state_->executor.size(); }
+const Topology& Communicator::topology() const { return state_->job->topology; }
+const std::vector<int>& Communicator::members() const { return state_->members; }
+std::string Communicator::backend() const { return state_->job->backend->name(); }
+
+void Communicator::run(const Request& request) {
+  state_->queue.run([&] { state_->executor.run(request); });
+}
+
+Work Communicator::start(Request request) {
+  return state_->queue.submit(
+      [state = state_.get(), request = std::move(request)] { state->executor.run(request); });
+}
+
+Gathered Communicator::all_gather(BufferView in, const OpOptions& options) {
+  Gathered gathered;
+  run(Request::all_gather(in, gathered, options));
+  return gathered;
+}
+
+int Communicator::join(const OpOptions& options) {
+  int last = 0;
+  run(Request::join(last, options));
+  return last;
+}
+
+std::unique_ptr<Communicator> Communicator::group(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  require(!ranks.empty(), "group: no ranks");
+  require(std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end(),
+          "group: a rank is named twice");
+  require(ranks.front() >= 0 && ranks.back() < size(),
+          fmt::format("group: ranks {}..{} of a communicator of {}", ranks.front(), ranks.back(),
+                      size()));
+  if (!std::binary_search(ranks.begin(), ranks.end(), rank())) return nullptr;
+  std::vector<int> members;
+  for (int rank : ranks) members.push_back(state_->members[static_cast<size_t>(rank)]);
+  return std::unique_ptr<Communicator>(new Communicator(state_->job, std::move(members)));
+}
+
+OwnedBuffer Communicator::allocate(uint64_t count, DType dtype) {
+  return state_->job->backend->allocate(count, dtype);
+}
+
+ExactSum Communicator::exact_sum(uint64_t count, DType dtype, uint64_t shards) {
+  auto backend = state_->job->backend;
+  const auto allocate = [backend](uint64_t elements, DType type) {
+    return backend->allocate(elements, type);
+  };
+  return ExactSum(count, dtype, shards, allocate, state_->job->settings.device);
+}
+
+std::string Communicator::dead_reason() const { return state_->job->backend->dead_reason(); }
+
+}  // namespace horon

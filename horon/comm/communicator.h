@@ -1,0 +1,94 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "horon/comm/exact_sum.h"
+#include "horon/comm/request.h"
+#include "horon/comm/topology.h"
+#include "horon/comm/work.h"
+
+namespace horon {
+
+class Backend;
+
+// A group of ranks that act together: the whole job, or a part of it. Any thread may call;
+// operations of one communicator happen one after the other, in the order of the calls, which must
+// be the same on all its ranks. Operations of different groups are independent.
+//
+// Errors: UsageError, the same on every rank, when ranks ask for different things; nothing was
+// touched and the communicator works on. PeerLostError and TimeoutError name the ranks; all
+// communicators of the job are then dead and say so, buffers of the operation are undefined, and
+// heap memory is never used again: make a new communicator.
+class Communicator {
+ public:
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const;
+  int size() const;
+  const Topology& topology() const;         // of the whole job
+  const std::vector<int>& members() const;  // ranks of the job, in order
+  std::string backend() const;
+
+  // Any operation (request.h), blocking or not.
+  void run(const Request& request);
+  Work start(Request request);
+
+  void all_reduce(BufferView data, const ReduceOptions& options = {}) {
+    run(Request::all_reduce(data, options));
+  }
+  void all_reduce(const ExactSum& sum, BufferView out, const ReduceOptions& options = {}) {
+    run(Request::all_reduce(sum, out, options));
+  }
+  void reduce_scatter(BufferView in, BufferView out, std::vector<uint64_t> counts = {},
+                      const ReduceOptions& options = {}) {
+    run(Request::reduce_scatter(in, out, std::move(counts), options));
+  }
+  void all_gather(BufferView in, BufferView out, const OpOptions& options = {}) {
+    run(Request::all_gather(in, out, options));
+  }
+  Gathered all_gather(BufferView in, const OpOptions& options = {});
+  void broadcast(BufferView data, int root, const OpOptions& options = {}) {
+    run(Request::broadcast(data, root, options));
+  }
+  void all_to_all(BufferView in, std::vector<uint64_t> sends, BufferView out,
+                  std::vector<uint64_t> receives, const OpOptions& options = {}) {
+    run(Request::all_to_all(in, std::move(sends), out, std::move(receives), options));
+  }
+  void barrier(const OpOptions& options = {}) { run(Request::barrier(options)); }
+  // Returns the rank that was last to join.
+  int join(const OpOptions& options = {});
+
+  // A view for some of our ranks (numbers in this communicator, sorted or not, with or without us
+  // on ranks that are not in it: those get null). Called by all that are in it, in the same order
+  // as other groups of the same ranks; sends nothing.
+  std::unique_ptr<Communicator> group(std::vector<int> ranks);
+
+  // Memory that peers reach without a copy: all-reduced in place over shared memory.
+  OwnedBuffer allocate(uint64_t count, DType dtype);
+  // An exact sum whose arrays live in that memory.
+  ExactSum exact_sum(uint64_t count, DType dtype, uint64_t shards);
+
+  // Empty while everything works.
+  std::string dead_reason() const;
+
+  struct Settings {
+    Milliseconds timeout{30000};
+    std::string algorithm;
+    std::shared_ptr<DeviceRuntime> device;
+  };
+  // Used by bootstrap: the communicator of all ranks of `backend`.
+  Communicator(std::shared_ptr<Backend> backend, Topology topology, Settings settings);
+
+ private:
+  struct Job;  // shared by a communicator and its groups
+  struct State;
+  explicit Communicator(std::shared_ptr<Job> job, std::vector<int> members);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace horon

@@ -1,0 +1,161 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "horon/base/error.h"
+#include "horon/comm/exact_sum.h"
+#include "horon/comm/exact_tree.h"
+#include "horon/comm/reduce.h"
+
+namespace horon {
+namespace {
+
+// The definition, written down once more and independently: recursion over shard ids.
+template <typename T>
+T tree_by_definition(const std::vector<T>& shards, size_t begin, size_t width) {
+  if (width == 1) return shards[begin];
+  const size_t half = width / 2;
+  const T left = tree_by_definition(shards, begin, half);
+  if (begin + half >= shards.size()) return left;
+  return left + tree_by_definition(shards, begin + half, half);
+}
+
+template <typename T>
+T definition(const std::vector<T>& shards) {
+  size_t width = 1;
+  while (width < shards.size()) width *= 2;
+  return tree_by_definition(shards, 0, width);
+}
+
+template <typename T>
+uint64_t bits_of(T value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(value));
+  return bits;
+}
+
+ExactSum make_sum(uint64_t count, DType dtype, uint64_t shards) {
+  return ExactSum(count, dtype, shards,
+                  [](uint64_t n, DType type) { return OwnedBuffer::host(n, type); });
+}
+
+// Finishes the tree from what several ranks kept.
+template <typename T>
+T finish(const std::vector<ExactSum>& ranks, DType dtype) {
+  std::vector<TreeNode> leaves;
+  std::vector<const void*> in;
+  for (const ExactSum& rank : ranks) {
+    for (const auto& kept : rank.kept()) {
+      leaves.push_back(kept.node);
+      in.push_back(kept.array.view().data);
+    }
+  }
+  T out = 0;
+  const std::array<void*, 1> target = {&out};
+  const auto steps = plan_tree(leaves);
+  reduce_tree({.dtype = dtype, .divisor = 1, .steps = steps, .in = in, .out = target, .count = 1});
+  return out;
+}
+
+// Any number of shards, dealt to any number of ranks in any way and order: always the defined bits.
+TEST(ExactTree, BitsDependOnShardsAlone) {
+  std::mt19937_64 random(42);
+  std::uniform_real_distribution<float> exponent(-30, 30);
+  for (int trial = 0; trial < 4000; ++trial) {
+    const size_t shards = 1 + random() % 33;
+    const size_t ranks = 1 + random() % 8;
+    std::vector<float> values(shards);
+    for (float& value : values) {
+      value = std::pow(10.0F, exponent(random)) * ((random() & 1) != 0 ? 1.0F : -1.0F);
+    }
+    std::vector<ExactSum> parts;
+    for (size_t r = 0; r < ranks; ++r) parts.push_back(make_sum(1, DType::kF32, shards));
+    std::vector<size_t> order(shards);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (size_t shard : order) {
+      parts[random() % ranks].add(shard, {&values[shard], 1, DType::kF32, {}});
+    }
+    ASSERT_EQ(bits_of(finish<float>(parts, DType::kF32)), bits_of(definition(values))) << shards;
+  }
+}
+
+TEST(ExactTree, AlignedBlocksFoldToOneArray) {
+  float value = 1;
+  for (uint64_t first : {0U, 8U}) {
+    ExactSum sum = make_sum(1, DType::kF32, 16);
+    for (uint64_t i = 0; i < 8; ++i) sum.add(first + i, {&value, 1, DType::kF32, {}});
+    ASSERT_EQ(sum.kept().size(), 1U);
+    EXPECT_EQ(sum.kept()[0].node, (TreeNode{first, 3}));
+    sum.clear();
+    EXPECT_TRUE(sum.kept().empty());
+  }
+}
+
+TEST(ExactTree, ShardsInOrderKeepFewArrays) {
+  float value = 1;
+  ExactSum sum = make_sum(1, DType::kF32, 1024);
+  size_t most = 0;
+  for (uint64_t i = 0; i < 1024; ++i) {
+    sum.add(i, {&value, 1, DType::kF32, {}});
+    most = std::max(most, sum.kept().size());
+  }
+  EXPECT_LE(most, 11U);
+  EXPECT_EQ(sum.kept().size(), 1U);
+}
+
+TEST(ExactTree, RefusesAShardTwice) {
+  float value = 1;
+  ExactSum sum = make_sum(1, DType::kF32, 8);
+  sum.add(3, {&value, 1, DType::kF32, {}});
+  EXPECT_THROW(sum.add(3, {&value, 1, DType::kF32, {}}), UsageError);
+  EXPECT_THROW(sum.add(8, {&value, 1, DType::kF32, {}}), UsageError);
+  const std::vector<TreeNode> overlap = {{0, 2}, {3, 0}};
+  EXPECT_THROW(plan_tree(overlap), UsageError);
+}
+
+// ceil(log2 L) * 2^-24 * sum |x|, heavy cancellation and 60 decades included.
+TEST(ExactTree, StaysWithinTheDocumentedBound) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> exponent(-30, 30);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const size_t shards = 2 + random() % 63;
+    std::vector<float> values(shards);
+    for (size_t i = 0; i < shards; ++i) {
+      values[i] = static_cast<float>(std::pow(10.0, exponent(random)));
+      if (i % 2 == 1) values[i] = -values[i - 1] * (1 + 0x1p-20F);
+    }
+    long double exact = 0;
+    long double magnitude = 0;
+    for (float value : values) {
+      exact += value;
+      magnitude += std::fabs(value);
+    }
+    const long double bound =
+        std::ceil(std::log2(static_cast<double>(shards))) * 0x1p-24L * magnitude;
+    EXPECT_LE(std::fabs(static_cast<long double>(definition(values)) - exact), bound);
+  }
+}
+
+TEST(ExactTree, NaNIsCanonicalAndInfinityTravels) {
+  const float odd_nan = std::bit_cast<float>(0xffc12345U);
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto sum_of = [](std::vector<float> values) {
+    std::vector<ExactSum> parts;
+    parts.push_back(make_sum(1, DType::kF32, values.size()));
+    for (size_t i = 0; i < values.size(); ++i) parts[0].add(i, {&values[i], 1, DType::kF32, {}});
+    return finish<float>(parts, DType::kF32);
+  };
+  EXPECT_EQ(bits_of(sum_of({1, odd_nan, 2})), 0x7fc00000U);
+  EXPECT_EQ(bits_of(sum_of({odd_nan, 1})), 0x7fc00000U);
+  EXPECT_EQ(bits_of(sum_of({inf, -inf, 1})), 0x7fc00000U);
+  EXPECT_EQ(sum_of({inf, 1, 2}), inf);
+  EXPECT_EQ(sum_of({-inf, 1}), -inf);
+}
+
+}  // namespace
+}  // namespace horon

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "horon/comm/channel.h"
+#include "horon/comm/request.h"
+#include "horon/comm/select.h"
+#include "horon/device/mirror.h"
+
+namespace horon {
+
+// Runs the operations of one group: describe, arrive, agree, move, one after the other. What is
+// common to all backends is here and nowhere else: agreement, messages that travel with their
+// headers, join, groups, exact sums, device memory. One thread at a time.
+class Executor {
+ public:
+  struct Options {
+    std::vector<int> members;  // ranks of the job
+    Milliseconds timeout{30000};
+    std::string algorithm;                  // override of the table
+    std::shared_ptr<DeviceRuntime> device;  // for device buffers; may be null
+  };
+  Executor(std::shared_ptr<Backend> backend, std::unique_ptr<Channel> channel, Options options);
+
+  // Throws UsageError (the same on all ranks; the group works on), PeerLostError, TimeoutError (the
+  // backend is dead).
+  void run(const Request& request);
+
+  int index() const { return channel_->index(); }
+  int size() const { return channel_->size(); }
+
+ private:
+  // One operation of a request as it is told to the others.
+  struct Item {
+    Request request;  // with host memory
+    Header header;
+    std::vector<uint64_t> extra;  // all_to_all: sends, receives; exact: first, level, address each
+  };
+  // What all members said about one item.
+  struct Said {
+    std::vector<Header> headers;
+    std::vector<std::vector<uint64_t>> extra;
+  };
+
+  bool needs_staging(const Request& request);
+  void run_on_host(const Request& request, Milliseconds timeout);
+  int run_join(Milliseconds timeout);
+  Item describe_item(const Request& request);
+  void add_exact_nodes(Item& item, const ExactSum& sum) const;
+  std::vector<Said> tell(std::vector<Item>& items, const Header& outer, Milliseconds timeout);
+  std::vector<std::vector<std::byte>> read_blobs(std::span<const std::byte> mine,
+                                                 Milliseconds timeout);
+  void check(const std::vector<Said>& said, std::vector<int>& active) const;
+  void move(const Item& item, const Said& said, const std::vector<int>& active,
+            Milliseconds timeout);
+  void move_inline(const Item& item, const Said& said, const std::vector<int>& active);
+  void move_exact(const Item& item, const Said& said, const Round& round);
+  void move_gather(const Item& item, const Said& said, const Round& round);
+  Algorithm choose(const Said& said, const std::vector<int>& active) const;
+
+  std::shared_ptr<Backend> backend_;
+  std::unique_ptr<Channel> channel_;
+  Options options_;
+  AlgorithmTable table_;
+  std::vector<int> last_active_;  // who contributed last time: for join
+};
+
+}  // namespace horon

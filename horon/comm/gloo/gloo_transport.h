@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "horon/comm/p2p/transport.h"
+#include "horon/net/store.h"
+
+namespace horon {
+
+struct GlooOptions {
+  int rank = 0;
+  int size = 1;
+  std::string host_id;
+  std::string
+      interface;  // name or address; empty: loopback if all ranks share a host, else the host's
+  bool one_host = true;
+  Milliseconds start_timeout{30000};
+};
+
+// A full mesh of TCP connections made by Gloo; addresses travel through the store.
+std::shared_ptr<Transport> make_gloo_transport(const GlooOptions& options,
+                                               std::shared_ptr<Store> store);
+
+// Gloo's own all-reduce over a mesh of its own, as a peer for benchmarks: f32 sum in place.
+class RawPeer {
+ public:
+  virtual ~RawPeer() = default;
+  virtual void all_reduce(float* data, uint64_t count) = 0;
+};
+std::unique_ptr<RawPeer> make_raw_gloo(const GlooOptions& options, std::shared_ptr<Store> store);
+
+}  // namespace horon

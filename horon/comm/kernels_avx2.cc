@@ -1,0 +1,4 @@
+#define HORON_KERNELS avx2_table
+#define HORON_KERNEL_NAME "avx2"
+#define HORON_F16C 1
+#include "horon/comm/kernels_impl.h"

@@ -1,0 +1,59 @@
+#include "horon/comm/mpi/mpi_part.h"
+
+#include <fmt/format.h>
+
+#include "horon/base/error.h"
+#include "horon/base/knob.h"
+#include "horon/base/part.h"
+
+namespace horon {
+namespace {
+
+std::shared_ptr<Part> open_mpi_part(const MpiOptions& options) {
+  const std::string flavour =
+      options.flavour.empty() ? mpi_flavour_of_environment() : options.flavour;
+  if (flavour.empty()) {
+    throw UsageError("mpi: this process was not started by mpirun; start it with mpirun -np N ...");
+  }
+  return Part::open("mpi_" + flavour, options.part_folders);
+}
+
+// Calls a factory of the part; its errors come back as text, because exceptions must not cross a
+// boundary that another compiler may have built.
+template <typename T, typename... Args>
+T* call(const Part& part, const char* symbol, Args... args) {
+  using Factory = T*(Args..., std::string*);
+  std::string why;
+  T* made = part.function<Factory>(symbol)(args..., &why);
+  if (made == nullptr) throw UsageError("mpi: " + why);
+  return made;
+}
+
+}  // namespace
+
+std::string mpi_flavour_of_environment() {
+  if (process_env("OMPI_COMM_WORLD_SIZE")) return "openmpi";
+  if (process_env("PMI_SIZE")) return "mpich";
+  return "";
+}
+
+std::shared_ptr<Transport> make_mpi_transport(const MpiOptions& options,
+                                              std::shared_ptr<Store> store) {
+  const auto part = open_mpi_part(options);
+  auto* transport = call<Transport, const MpiOptions*, std::shared_ptr<Store>*>(
+      *part, "horon_mpi_transport", &options, &store);
+  return {transport, [part](Transport* made) { delete made; }};
+}
+
+MpiWorld mpi_world(const MpiOptions& options) {
+  const auto part = open_mpi_part(options);
+  const std::unique_ptr<MpiWorld> world(call<MpiWorld>(*part, "horon_mpi_world"));
+  return *world;
+}
+
+std::unique_ptr<RawPeer> make_raw_mpi(const MpiOptions& options) {
+  const auto part = open_mpi_part(options);
+  return std::unique_ptr<RawPeer>(call<RawPeer>(*part, "horon_mpi_raw"));
+}
+
+}  // namespace horon

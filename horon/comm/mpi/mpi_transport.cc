@@ -1,0 +1,220 @@
+// The MPI part, built once for each MPI. Opened by mpi_part.cc.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "horon/base/api.h"
+#include "horon/base/error.h"
+#include "horon/base/version.h"
+#include "horon/comm/mpi/mpi_part.h"
+#include "horon/comm/p2p/failure_board.h"
+
+namespace horon {
+namespace {
+
+// Set when a wait was given up: MPI_Finalize would then wait for the lost peer for ever.
+bool& finalize_is_safe() {
+  static bool safe = true;
+  return safe;
+}
+
+// Initialises MPI once; throws UsageError when it has no threads.
+void ensure_mpi() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    int provided = MPI_THREAD_SINGLE;
+    if (initialized == 0) {
+      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+      std::atexit([] {
+        int finalized = 0;
+        MPI_Finalized(&finalized);
+        if (finalized == 0 && finalize_is_safe()) MPI_Finalize();
+      });
+    } else {
+      MPI_Query_thread(&provided);
+    }
+    require(provided == MPI_THREAD_MULTIPLE,
+            "this MPI was initialised without MPI_THREAD_MULTIPLE");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  });
+}
+
+MpiWorld world() {
+  ensure_mpi();
+  MpiWorld found;
+  MPI_Comm_rank(MPI_COMM_WORLD, &found.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &found.size);
+  return found;
+}
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(MpiWorld place, std::shared_ptr<Store> store)
+      : place_(place), board_(std::move(store), place.rank) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    int has_limit = 0;
+    int* limit = nullptr;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &has_limit);
+    if (has_limit != 0) tag_limit_ = static_cast<uint64_t>(*limit);
+  }
+  ~MpiTransport() override {
+    if (finalize_is_safe()) MPI_Comm_free(&comm_);
+  }
+
+  std::string name() const override { return "mpi"; }
+  int rank() const override { return place_.rank; }
+  int size() const override { return place_.size; }
+  void mark_dead(const Failure& failure) override { board_.report(failure); }
+  std::string dead_reason() const override { return board_.dead_reason(); }
+
+  // Tags are short, so streams get hashed ones. Two open streams with one tag would be told apart
+  // by nobody: refused; the next group of the same ranks has another id and another tag.
+  void open_stream(uint64_t stream) override {
+    const std::lock_guard lock(mutex_);
+    if (!tags_.emplace(tag_of(stream), stream).second) {
+      throw UsageError("mpi: the tag of this group is in use by another one; make the group again");
+    }
+  }
+  void close_stream(uint64_t stream) override {
+    const std::lock_guard lock(mutex_);
+    tags_.erase(tag_of(stream));
+  }
+
+  void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
+                const std::string& doing) override {
+    if (board_.seen()) board_.raise(doing, timeout);
+    const int tag = tag_of(stream);
+    std::vector<MPI_Request> requests(messages.size(), MPI_REQUEST_NULL);
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const Message& message = messages[i];
+      const int bytes = static_cast<int>(message.bytes);
+      if (message.is_send) {
+        MPI_Isend(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i]);
+      } else {
+        MPI_Irecv(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i]);
+      }
+    }
+    wait_all(messages, requests, timeout, doing);
+  }
+
+ private:
+  int tag_of(uint64_t stream) const {
+    return static_cast<int>((stream * 0x9e3779b97f4a7c15ULL >> 32) % tag_limit_);
+  }
+
+  // Polls: MPI has no other way to wait with a deadline. Backs off to 100 us.
+  void wait_all(std::span<const Message> messages, std::vector<MPI_Request>& requests,
+                Milliseconds timeout, const std::string& doing) {
+    Stopwatch since_progress;
+    size_t open = requests.size();
+    std::vector<int> done(requests.size());
+    for (uint64_t turn = 0; open > 0; ++turn) {
+      int completed = 0;
+      MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &completed, done.data(),
+                   MPI_STATUSES_IGNORE);
+      if (completed == MPI_UNDEFINED) return;
+      if (completed > 0) {
+        open -= static_cast<size_t>(completed);
+        since_progress.restart();
+        turn = 0;
+        continue;
+      }
+      if (turn < 200) continue;
+      if (since_progress.seconds() * 1e3 > static_cast<double>(timeout.count())) {
+        give_up(messages, requests, timeout, doing);
+      }
+      if (turn < 1000) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(std::min<uint64_t>(turn / 100, 100)));
+      }
+      if (turn % 4096 == 0 && board_.look(Milliseconds(0)))
+        give_up(messages, requests, timeout, doing);
+    }
+  }
+
+  [[noreturn]] void give_up(std::span<const Message> messages,
+                            const std::vector<MPI_Request>& requests, Milliseconds timeout,
+                            const std::string& doing) {
+    finalize_is_safe() = false;
+    std::vector<int> peers;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (requests[i] != MPI_REQUEST_NULL) peers.push_back(messages[i].peer);
+    }
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    board_.report({FailureKind::kTimeout, peers});
+    board_.raise(doing, timeout);
+  }
+
+  MpiWorld place_;
+  FailureBoard board_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  uint64_t tag_limit_ = 32767;
+  std::mutex mutex_;  // guards tags_
+  std::map<int, uint64_t> tags_;
+};
+
+class RawMpi final : public RawPeer {
+ public:
+  void all_reduce(float* data, uint64_t count) override {
+    MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  }
+};
+
+Transport* make_transport(const MpiOptions& options, std::shared_ptr<Store> store) {
+  const MpiWorld place = world();
+  const bool as_expected = (options.size < 0 || options.size == place.size) &&
+                           (options.rank < 0 || options.rank == place.rank);
+  require(as_expected,
+          fmt::format(
+              "MPI's world has {} ranks and this is its rank {}, the job expects rank {} of {}; "
+              "start all ranks with one mpirun",
+              place.size, place.rank, options.rank, options.size));
+  return new MpiTransport(place, std::move(store));
+}
+
+}  // namespace
+}  // namespace horon
+
+// Errors leave as null and a text.
+template <typename Make>
+static auto guarded(std::string* why, Make make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    *why = error.what();
+    return nullptr;
+  }
+}
+
+extern "C" {
+
+HORON_API const char* horon_part_version() { return horon::kBuildId; }
+
+HORON_API horon::Transport* horon_mpi_transport(const horon::MpiOptions* options,
+                                                std::shared_ptr<horon::Store>* store,
+                                                std::string* why) {
+  return guarded(why, [&] { return horon::make_transport(*options, *store); });
+}
+
+HORON_API horon::MpiWorld* horon_mpi_world(std::string* why) {
+  return guarded(why, [] { return new horon::MpiWorld(horon::world()); });
+}
+
+HORON_API horon::RawPeer* horon_mpi_raw(std::string* why) {
+  return guarded(why, []() -> horon::RawPeer* {
+    horon::ensure_mpi();
+    return new horon::RawMpi();
+  });
+}
+}

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "horon/comm/work.h"
+
+namespace horon {
+
+// Operations of one group, one at a time, in the order of their calls. A blocking call with nothing
+// before it runs on the calling thread (a hand-over to another thread would cost 30-60 us); the
+// thread for the others starts when the first asynchronous operation comes.
+class OpQueue {
+ public:
+  explicit OpQueue(std::string thread_name) : thread_name_(std::move(thread_name)) {}
+  // Waits for the operation that is running; those behind it end with an Error.
+  ~OpQueue();
+  OpQueue(const OpQueue&) = delete;
+  OpQueue& operator=(const OpQueue&) = delete;
+
+  void run(const std::function<void()>& operation);
+  Work submit(std::function<void()> operation);
+
+ private:
+  struct Task {
+    std::function<void()> operation;
+    Work work;
+  };
+  Work enqueue(std::function<void()> operation);
+  void drain(const std::stop_token& stop);
+
+  std::string thread_name_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable_any changed_;
+  bool busy_ = false;
+  std::deque<Task> tasks_;
+  std::jthread thread_;
+};
+
+}  // namespace horon

@@ -1,0 +1,36 @@
+#include "horon/comm/p2p/backend.h"
+
+#include "horon/base/error.h"
+#include "horon/comm/p2p/channel.h"
+
+namespace horon {
+namespace {
+
+class P2pBackend final : public Backend {
+ public:
+  explicit P2pBackend(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
+  std::string name() const override { return transport_->name(); }
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  std::unique_ptr<Channel> open_channel(std::span<const int> members, uint64_t id) override {
+    return std::make_unique<P2pChannel>(transport_,
+                                        std::vector<int>(members.begin(), members.end()), id);
+  }
+  OwnedBuffer allocate(uint64_t count, DType dtype) override {
+    if (!dead_reason().empty()) throw Error("allocate: the communicator is dead: " + dead_reason());
+    return OwnedBuffer::host(count, dtype);
+  }
+  void mark_dead(const Failure& failure) override { transport_->mark_dead(failure); }
+  std::string dead_reason() const override { return transport_->dead_reason(); }
+
+ private:
+  std::shared_ptr<Transport> transport_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_p2p_backend(std::shared_ptr<Transport> transport) {
+  return std::make_unique<P2pBackend>(std::move(transport));
+}
+
+}  // namespace horon

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "horon/comm/channel.h"
+#include "horon/comm/p2p/transport.h"
+
+namespace horon {
+
+// Collectives out of messages between pairs. Every active member owns a run of the elements, gets
+// that run from all others, reduces it in one pass, and sends the result to all: 2(n-1)/n of the
+// data on each wire, as a ring does, in two rounds instead of 2(n-1), and with one rounding for
+// 16-bit floats.
+class P2pChannel final : public Channel {
+ public:
+  static constexpr size_t kFrameBytes = 512;  // header and inline payload in one message
+
+  P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> members, uint64_t id);
+  ~P2pChannel() override;
+
+  int index() const override { return index_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  size_t inline_bytes() const override { return kFrameBytes - sizeof(Header); }
+  void arrive(const Header& header, std::span<const std::byte> inline_data,
+              Milliseconds timeout) override;
+  std::span<const Header> headers() const override { return headers_; }
+  const std::byte* inline_data(int member) const override;
+  uint64_t address_of(const BufferView&) const override { return kNoAddress; }
+
+  void all_reduce(const Round& round, BufferView data, ReduceOp op) override;
+  void reduce_scatter(const Round& round, BufferView in, BufferView out,
+                      std::span<const uint64_t> offsets, ReduceOp op) override;
+  void all_gather(const Round& round, BufferView in, BufferView out,
+                  std::span<const uint64_t> offsets) override;
+  void broadcast(const Round& round, BufferView data, int root) override;
+  void all_to_all(const Round& round, BufferView in, BufferView out,
+                  const std::vector<std::vector<uint64_t>>& sends) override;
+  void reduce_tree(const Round& round, const TreeCall& call) override;
+
+ private:
+  void exchange(const std::vector<Message>& messages, Milliseconds timeout);
+  Message to(int member, const void* data, uint64_t bytes) const;
+  Message from(int member, void* data, uint64_t bytes) const;
+  void reduce_in_one_shot(const Round& round, BufferView data, ReduceOp op);
+  // The owners' runs of `out` to everybody.
+  void spread(const Round& round, BufferView out, std::span<const uint64_t> runs);
+
+  std::shared_ptr<Transport> transport_;
+  std::vector<int> members_;
+  uint64_t id_;
+  int index_ = 0;
+  std::vector<Header> headers_;
+  std::vector<std::byte> frames_;   // kFrameBytes for each member
+  std::vector<std::byte> scratch_;  // what comes in before it is reduced; kept for the next time
+};
+
+}  // namespace horon

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "horon/net/store.h"
+
+namespace horon {
+
+// Tells when a peer's process on this host ends, within a millisecond, also when a forked child of
+// it keeps its sockets open. Peers on other hosts are not watched: their connections tell.
+class PeerWatch {
+ public:
+  struct Options {
+    int rank = 0;
+    int size = 1;
+    std::string host_id;
+  };
+  // Collective: tells the others who we are through the store and learns who they are. `on_death`
+  // is called on the watch's thread, once for each rank that ends. `on_tick` is called there too:
+  // after wake(), and then every 100 ms for as long as it returns true.
+  PeerWatch(const Options& options, Store& store, Deadline deadline,
+            std::function<void(int rank)> on_death, std::function<bool()> on_tick);
+  ~PeerWatch();
+  PeerWatch(const PeerWatch&) = delete;
+  PeerWatch& operator=(const PeerWatch&) = delete;
+
+  void wake() const;
+
+ private:
+  void run(const std::stop_token& stop);
+
+  std::vector<int> processes_;  // pidfd of each rank, -1: not watched
+  int wake_ = -1;
+  std::function<void(int)> on_death_;
+  std::function<bool()> on_tick_;
+  std::jthread thread_;
+};
+
+}  // namespace horon

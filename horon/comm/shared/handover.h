@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "horon/base/time.h"
+#include "horon/net/store.h"
+
+// How the processes of one host get hold of the same memory and of each other's process
+// descriptors.
+namespace horon::shared {
+
+class Fd {  // owns a descriptor
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  ~Fd();
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept;
+  int get() const { return fd_; }
+  int release();
+
+ private:
+  int fd_;
+};
+
+struct Handover {
+  Fd memory;
+  std::vector<Fd> processes;  // pidfd of every rank
+};
+
+struct HandoverOptions {
+  int rank = 0;
+  int size = 1;
+  std::vector<int> names;  // for messages
+  size_t bytes = 0;        // of the memory that rank 0 makes
+};
+
+Handover hand_over(const HandoverOptions& options, Store& store, Deadline deadline);
+
+}  // namespace horon::shared

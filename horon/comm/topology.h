@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace horon {
+
+// Who shares a host with whom. Ranks of a host are numbered by rank (local_rank); hosts by their
+// first rank (cross_rank).
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  std::vector<std::vector<int>> hosts;  // ranks of each host
+  bool is_one_host() const { return hosts.size() <= 1; }
+  int host_of(int rank) const;
+};
+
+// Pure: host_ids[r] names the host of rank r.
+Topology make_topology(int rank, std::span<const std::string> host_ids);
+
+// Boot id and the inodes of the network and mount namespaces: two namespaces of one machine are two
+// hosts, two hosts with one name are two hosts.
+std::string host_identity();
+
+}  // namespace horon

@@ -1,0 +1,48 @@
+#include "horon/comm/work.h"
+
+#include <condition_variable>
+#include <mutex>
+
+namespace horon {
+
+struct Work::State {
+  std::mutex mutex;  // guards the two below
+  bool done = false;
+  std::exception_ptr error;
+  std::condition_variable over;
+};
+
+Work::Work() : state_(std::make_shared<State>()) {}
+
+void Work::wait() const {
+  while (!wait(Deadline::never())) {
+  }
+}
+
+bool Work::wait(Deadline deadline) const {
+  std::unique_lock lock(state_->mutex);
+  if (!state_->over.wait_for(lock, deadline.left(), [&] { return state_->done; })) return false;
+  if (state_->error) std::rethrow_exception(state_->error);
+  return true;
+}
+
+bool Work::done() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->done;
+}
+
+std::exception_ptr Work::error() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->error;
+}
+
+void Work::finish(std::exception_ptr error) const {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->done = true;
+    state_->error = std::move(error);
+  }
+  state_->over.notify_all();
+}
+
+}  // namespace horon

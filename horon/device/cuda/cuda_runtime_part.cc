@@ -1,0 +1,86 @@
+// The CUDA part: device memory, pinned memory, streams. Opened by open_cuda_runtime().
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "horon/base/api.h"
+#include "horon/base/error.h"
+#include "horon/base/text.h"
+#include "horon/base/version.h"
+#include "horon/device/stream.h"
+
+namespace horon {
+namespace {
+
+void check(cudaError_t status, const char* action) {
+  if (status != cudaSuccess) {
+    throw Error(fmt::format("CUDA: {}: {}", action, cudaGetErrorString(status)));
+  }
+}
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(int device) : device_(device) {
+    check(cudaSetDevice(device_), "set device");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create stream");
+  }
+  ~CudaStream() override { cudaStreamDestroy(stream_); }
+  void copy(void* to, const void* from, uint64_t bytes) override {
+    check(cudaSetDevice(device_), "set device");
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
+  }
+  void synchronize() override { check(cudaStreamSynchronize(stream_), "synchronize"); }
+  void* handle() const override { return stream_; }
+
+ private:
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  int device_count() const override {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "count devices");
+    return count;
+  }
+  std::string describe() const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0), "device properties");
+    return fmt::format("{} x {}, {}", device_count(), properties.name,
+                       format_bytes(properties.totalGlobalMem));
+  }
+  OwnedBuffer allocate(uint64_t count, DType dtype, int device) override {
+    void* memory = nullptr;
+    check(cudaSetDevice(device), "set device");
+    check(cudaMalloc(&memory, count * size_of(dtype) + 1), "allocate");
+    const BufferView view{memory, count, dtype, {DeviceKind::kCuda, device}};
+    return {view, std::shared_ptr<void>(memory, cudaFree)};
+  }
+  OwnedBuffer allocate_pinned(uint64_t count, DType dtype) override {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, count * size_of(dtype) + 1), "allocate pinned memory");
+    return {BufferView{memory, count, dtype, {}}, std::shared_ptr<void>(memory, cudaFreeHost)};
+  }
+  std::unique_ptr<Stream> make_stream(int device) override {
+    return std::make_unique<CudaStream>(device);
+  }
+};
+
+}  // namespace
+}  // namespace horon
+
+extern "C" {
+
+HORON_API const char* horon_part_version() { return horon::kBuildId; }
+
+// Null and a reason when there is no usable device.
+HORON_API horon::DeviceRuntime* horon_open_cuda(std::string* why) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    *why = status == cudaSuccess ? "none found" : cudaGetErrorString(status);
+    return nullptr;
+  }
+  return new horon::CudaRuntime();
+}
+}

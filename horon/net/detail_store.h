@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace horon {
+
+// The number that a counter key holds; UsageError if it holds something else.
+int64_t parse_counter(const std::string& key, const std::string& value);
+
+}  // namespace horon

@@ -1,0 +1,93 @@
+#include "horon/net/store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "horon/base/error.h"
+#include "horon/net/detail_store.h"
+
+namespace horon {
+namespace {
+
+void check_key(const std::string& key) {
+  const bool printable =
+      std::all_of(key.begin(), key.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
+  if (key.empty() || key.size() > Store::kMaxKey || !printable) {
+    throw UsageError(fmt::format("store: a key of {} bytes is not 1 to {} printable characters",
+                                 key.size(), Store::kMaxKey));
+  }
+}
+
+}  // namespace
+
+int64_t parse_counter(const std::string& key, const std::string& value) {
+  try {
+    size_t used = 0;
+    const int64_t number = std::stoll(value, &used);
+    if (used == value.size()) return number;
+  } catch (const std::exception&) {  // not a number at all: same answer below
+  }
+  throw UsageError(
+      fmt::format("store: '{}' holds {} bytes that are not a number", key, value.size()));
+}
+
+void Store::set(const std::string& key, const std::string& value, Deadline deadline) {
+  check_key(key);
+  require(value.size() <= kMaxValue,
+          fmt::format("store: value of '{}' has {} bytes, limit {}", key, value.size(), kMaxValue));
+  do_set(key, value, deadline);
+}
+
+std::string Store::get(const std::string& key, Deadline deadline) {
+  check_key(key);
+  return do_get(key, deadline);
+}
+
+void Store::wait(const std::vector<std::string>& keys, Deadline deadline) {
+  for (const std::string& key : keys) get(key, deadline);
+}
+
+int64_t Store::add(const std::string& key, int64_t amount, Deadline deadline) {
+  check_key(key);
+  return do_add(key, amount, deadline);
+}
+
+bool Store::remove(const std::string& key, Deadline deadline) {
+  check_key(key);
+  return do_remove(key, deadline);
+}
+
+namespace {
+
+class PrefixStore final : public Store {
+ public:
+  PrefixStore(std::shared_ptr<Store> inner, std::string prefix)
+      : inner_(std::move(inner)), prefix_(std::move(prefix)) {}
+
+ private:
+  void do_set(const std::string& key, const std::string& value, Deadline deadline) override {
+    inner_->set(prefix_ + key, value, deadline);
+  }
+  std::string do_get(const std::string& key, Deadline deadline) override {
+    return inner_->get(prefix_ + key, deadline);
+  }
+  int64_t do_add(const std::string& key, int64_t amount, Deadline deadline) override {
+    return inner_->add(prefix_ + key, amount, deadline);
+  }
+  bool do_remove(const std::string& key, Deadline deadline) override {
+    return inner_->remove(prefix_ + key, deadline);
+  }
+
+  std::shared_ptr<Store> inner_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> make_prefix_store(std::shared_ptr<Store> inner, const std::string& prefix) {
+  check_key(prefix);
+  return std::make_shared<PrefixStore>(std::move(inner), prefix);
+}
+
+}  // namespace horon

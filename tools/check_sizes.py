@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Fails if a file, a function or a folder README has outgrown its room.
+
+Limits: header 250 lines, source 500, test 600, function 80, CMakeLists.txt 80, folder README 80.
+A file that must be longer (up to 600) stands in tools/size_exceptions.txt with its reason.
+"""
+import pathlib
+import re
+import sys
+
+LIMITS = {".h": 250, ".cuh": 250, ".cc": 500, ".cu": 500, ".py": 500}
+ROOTS = ["horon", "tests", "benchmarks", "examples", "tools", "python"]
+FUNCTION_LIMIT = 80
+
+
+def exceptions():
+    path = pathlib.Path("tools/size_exceptions.txt")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {line.split(":", 1)[0] for line in lines if ":" in line and not line.startswith("#")}
+
+
+def limit_of(path):
+    if path.name == "CMakeLists.txt" or path.name == "README.md":
+        return 80
+    if path.name.endswith("_test.cc"):
+        return 600
+    return LIMITS.get(path.suffix)
+
+
+def long_functions(text):
+    """Brace-matched bodies that begin after a ')' or a function qualifier at the end of a line."""
+    start = None
+    depth_at_start = depth = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])*\'|//.*', "", line)
+        opens = re.search(r"\)\s*(const|noexcept|override|final|\s)*\{\s*$", code)
+        if opens and start is None and not re.match(r"\s*(if|for|while|switch|\}|else)", code):
+            start, depth_at_start = number, depth
+        depth += code.count("{") - code.count("}")
+        if start is not None and depth <= depth_at_start:
+            if number - start + 1 > FUNCTION_LIMIT:
+                yield start, number - start + 1
+            start = None
+
+
+def violations():
+    allowed = exceptions()
+    for root in ROOTS:
+        for path in sorted(pathlib.Path(root).rglob("*")) if pathlib.Path(root).is_dir() else []:
+            limit = limit_of(path) if path.is_file() else None
+            if limit is None:
+                continue
+            text = path.read_text()
+            limit = 600 if str(path) in allowed else limit
+            lines = text.count("\n")
+            if lines > limit:
+                yield f"{path}: {lines} lines, limit {limit}"
+            if path.suffix in {".h", ".cc", ".cu"}:
+                for start, length in long_functions(text):
+                    yield f"{path}:{start}: function of {length} lines, limit {FUNCTION_LIMIT}"
+
+
+if __name__ == "__main__":
+    bad = list(violations())
+    print("\n".join(bad) or "sizes ok")
+    sys.exit(bool(bad))
