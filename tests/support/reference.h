@@ -154,21 +154,48 @@ inline long double tolerance(DType dtype, ReduceOp op, const std::vector<long do
          last * std::fabs(expected) * 1.01L + tiny;
 }
 
+// What input_of(rank) holds at i, after rounding to the type.
+inline long double input_value(DType dtype, uint64_t seed, int rank, uint64_t i) {
+  double room = 0;
+  const BufferView one{&room, 1, dtype, {}};
+  store(one, 0, value_at(dtype, seed * 1000 + static_cast<uint64_t>(rank), i));
+  return load(one, 0);
+}
+
+// Empty if `got` is the reduction of `values`.
+inline std::string compare(DType dtype, ReduceOp op, const std::vector<long double>& values,
+                           long double got) {
+  const long double expected = expected_value(dtype, op, values);
+  const bool overflow = dtype == DType::kF16 && std::fabs(expected) > 65500 && std::isinf(got);
+  if (overflow || std::fabs(got - expected) <= tolerance(dtype, op, values, expected)) return "";
+  return fmt::format("expected {}, got {}", static_cast<double>(expected),
+                     static_cast<double>(got));
+}
+
+// Empty if `result`, elements [first, ...) of the whole, is the reduction over ranks 0..size-1 of
+// their inputs. Of long results each rank looks at its share and at the edges: together they see
+// everything.
+inline std::string check_reduced(const BufferView& result, ReduceOp op, uint64_t seed, int rank,
+                                 int size, uint64_t first = 0) {
+  for (uint64_t i = 0; i < result.count; ++i) {
+    const bool edge = i < 64 || i + 64 > result.count;
+    if (!edge && i % static_cast<uint64_t>(size) != static_cast<uint64_t>(rank)) continue;
+    std::vector<long double> values;
+    for (int r = 0; r < size; ++r) values.push_back(input_value(result.dtype, seed, r, first + i));
+    const std::string wrong = compare(result.dtype, op, values, load(result, i));
+    if (!wrong.empty()) return fmt::format("element {} of {}: {}", i, result.count, wrong);
+  }
+  return "";
+}
+
 // Empty if `result` is the reduction of `inputs`, else where it is not.
 inline std::string reference_reduce(const std::vector<BufferView>& inputs, ReduceOp op,
                                     const BufferView& result) {
   for (uint64_t i = 0; i < result.count; ++i) {
     std::vector<long double> values;
     for (const BufferView& input : inputs) values.push_back(load(input, i));
-    const long double expected = expected_value(result.dtype, op, values);
-    const long double got = load(result, i);
-    const bool overflow =
-        result.dtype == DType::kF16 && std::fabs(expected) > 65500 && std::isinf(got);
-    if (!overflow &&
-        !(std::fabs(got - expected) <= tolerance(result.dtype, op, values, expected))) {
-      return fmt::format("element {} of {}: expected {}, got {}", i, result.count,
-                         static_cast<double>(expected), static_cast<double>(got));
-    }
+    const std::string wrong = compare(result.dtype, op, values, load(result, i));
+    if (!wrong.empty()) return fmt::format("element {} of {}: {}", i, result.count, wrong);
   }
   return "";
 }

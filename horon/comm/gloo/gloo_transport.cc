@@ -7,6 +7,7 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <ifaddrs.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,34 @@ class GlooStore final : public gloo::rendezvous::Store {
   Deadline deadline_;
 };
 
+// Gloo writes to sockets without MSG_NOSIGNAL: a peer that is gone would end our process by
+// SIGPIPE. While this lives the signal is held back on the calling thread and on threads that it
+// starts; what came in meanwhile is dropped. The process's own handling of the signal stays as it
+// is.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    const timespec now{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+  bool was_pending_ = false;
+};
+
 bool is_interface(const std::string& name) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return false;
@@ -69,6 +98,7 @@ std::shared_ptr<gloo::rendezvous::Context> connect(const GlooOptions& options, S
   } else {
     attributes.hostname = options.interface;
   }
+  const NoSigpipe guard;  // inherited by Gloo's own thread
   try {
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
@@ -86,6 +116,8 @@ std::shared_ptr<gloo::rendezvous::Context> connect(const GlooOptions& options, S
 // Gloo never times out by itself: a deadline there would kill the context and name nobody.
 constexpr auto kForever = std::chrono::hours(24 * 365);
 constexpr auto kInstant = std::chrono::milliseconds(1);
+// After this others are told whom we wait for.
+constexpr auto kLongWait = std::chrono::seconds(1);
 
 // One exchange in progress, seen by the thread that waits and by the watch.
 struct Flight {
@@ -96,11 +128,16 @@ struct Flight {
   Milliseconds timeout{0};
   std::atomic<bool> aborted{false};
   std::atomic<bool> timed_out{false};
+  std::atomic<bool> noted{false};    // others were told whom we wait for
+  std::atomic<int> broken_peer{-1};  // at the other end of the first connection that broke
+  std::vector<int> peers;            // that nothing came from yet; guarded by mutex
 
-  bool is_late() const {
-    const auto since =
-        Clock::duration(Clock::now().time_since_epoch().count() - last_progress.load());
-    return since > timeout;
+  bool has_waited(Clock::duration time) const {
+    return Clock::duration(Clock::now().time_since_epoch().count() - last_progress.load()) > time;
+  }
+  void broken_by(int peer) {
+    broken_peer = peer;
+    aborted = true;
   }
   // Ends the wait that is in progress; called again until the flight is over.
   void abort() {
@@ -137,11 +174,12 @@ class GlooTransport final : public Transport {
   int size() const override { return options_.size; }
   void open_stream(uint64_t stream) override {
     const std::lock_guard lock(mutex_);
-    exchanges_[stream] = 0;
+    const auto peers = static_cast<size_t>(options_.size);
+    counters_[stream] = {std::vector<uint64_t>(peers), std::vector<uint64_t>(peers)};
   }
   void close_stream(uint64_t stream) override {
     const std::lock_guard lock(mutex_);
-    exchanges_.erase(stream);
+    counters_.erase(stream);
   }
   void mark_dead(const Failure& failure) override { board_.report(failure); }
   std::string dead_reason() const override { return board_.dead_reason(); }
@@ -149,43 +187,50 @@ class GlooTransport final : public Transport {
   void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
                 const std::string& doing) override {
     if (board_.seen()) board_.raise(doing, timeout);
+    const NoSigpipe guard;
     Flight flight;
     flight.timeout = timeout;
+    for (const Message& message : messages) {
+      if (!message.is_send) flight.peers.push_back(message.peer);
+    }
     flight.last_progress = Clock::now().time_since_epoch().count();
     const auto place = register_flight(flight);
     std::vector<std::unique_ptr<UnboundBuffer>> buffers;
-    std::vector<size_t> open;
-    try {
-      start(messages, stream, buffers);
-      open = finish(messages, buffers, flight);
-    } catch (const gloo::Exception&) {  // a connection was already broken when we wanted to send
-      for (size_t i = 0; i < messages.size(); ++i) open.push_back(i);
-    }
+    start(messages, stream, buffers, flight);
+    const std::vector<size_t> open = finish(messages, buffers, flight);
     unregister_flight(place);
     if (!open.empty()) fail(messages, open, flight, timeout, doing);
+    if (flight.noted) board_.note_waiting({});
   }
 
  private:
-  // Slots are 64-bit names of messages: stream, number of the exchange, number within it.
+  struct Counters {  // messages of one stream, by peer
+    std::vector<uint64_t> sent;
+    std::vector<uint64_t> received;
+  };
+
+  // Slots are 64-bit names of messages: the stream, and a number that both ends count for the pair.
   void start(std::span<const Message> messages, uint64_t stream,
-             std::vector<std::unique_ptr<UnboundBuffer>>& buffers) {
-    uint64_t number = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      number = ++exchanges_[stream];
-    }
-    std::map<std::pair<int, bool>, uint64_t> per_peer;
+             std::vector<std::unique_ptr<UnboundBuffer>>& buffers, Flight& flight) {
+    Counters& counters = counters_of(stream);
     for (const Message& message : messages) {
-      const uint64_t index = per_peer[{message.peer, message.is_send}]++;
-      const uint64_t slot =
-          (stream * 0x9e3779b97f4a7c15ULL + number) * 0xbf58476d1ce4e5b9ULL + index;
+      const uint64_t number = (message.is_send ? counters.sent : counters.received)[message.peer]++;
+      const uint64_t slot = stream * 0x9e3779b97f4a7c15ULL + number;
       buffers.push_back(context_->createUnboundBuffer(message.data, message.bytes));
-      if (message.is_send) {
-        buffers.back()->send(message.peer, slot);
-      } else {
-        buffers.back()->recv(message.peer, slot);
+      try {
+        message.is_send ? buffers.back()->send(message.peer, slot)
+                        : buffers.back()->recv(message.peer, slot);
+      } catch (const gloo::Exception&) {  // the connection was already broken
+        flight.broken_by(message.peer);
+        return;
       }
     }
+  }
+
+  // A stream is used by one thread at a time; only finding it needs the lock.
+  Counters& counters_of(uint64_t stream) {
+    const std::lock_guard lock(mutex_);
+    return counters_[stream];
   }
 
   // Waits for all; what did not complete is returned.
@@ -193,7 +238,13 @@ class GlooTransport final : public Transport {
                              std::vector<std::unique_ptr<UnboundBuffer>>& buffers, Flight& flight) {
     std::vector<size_t> open;
     for (size_t i = 0; i < messages.size(); ++i) {
-      if (wait_one(messages[i], *buffers[i], flight)) {
+      const bool started =
+          i < buffers.size() && !(flight.broken_peer >= 0 && i + 1 == buffers.size());
+      if (started && wait_one(messages[i], *buffers[i], flight)) {
+        if (!messages[i].is_send) {
+          const std::lock_guard lock(flight.mutex);
+          std::erase(flight.peers, messages[i].peer);
+        }
         flight.last_progress = Clock::now().time_since_epoch().count();
       } else {
         open.push_back(i);
@@ -214,6 +265,7 @@ class GlooTransport final : public Transport {
       const auto limit = flight.aborted ? kInstant : std::chrono::milliseconds(kForever);
       done = message.is_send ? buffer.waitSend(limit) : buffer.waitRecv(limit);
     } catch (const gloo::Exception&) {  // broken connection or asked in vain: not done
+      if (!flight.aborted) flight.broken_by(message.peer);
     }
     const std::lock_guard lock(flight.mutex);
     flight.waiting = nullptr;
@@ -232,10 +284,10 @@ class GlooTransport final : public Transport {
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
     if (flight.timed_out) {
-      board_.report({FailureKind::kTimeout, peers});
-    } else if (!board_.look(Milliseconds(300))) {
-      // Nobody says who it was: the first whose connection broke.
-      board_.report({FailureKind::kLost, {messages[open.front()].peer}});
+      board_.report({FailureKind::kTimeout, board_.find_culprits(peers)});
+    } else if (!board_.look(Milliseconds(300))) {  // nobody says who it was: whose connection broke
+      board_.report({FailureKind::kLost,
+                     {flight.broken_peer >= 0 ? flight.broken_peer.load() : peers.front()}});
     }
     board_.raise(doing, timeout);
   }
@@ -268,10 +320,19 @@ class GlooTransport final : public Transport {
     if (flights_.empty()) return busy;
     const bool failed = board_.look(Milliseconds(0)).has_value();
     for (Flight* flight : flights_) {
-      if (!failed && !flight->aborted && flight->is_late()) flight->timed_out = true;
+      if (!failed && !flight->aborted && flight->has_waited(flight->timeout))
+        flight->timed_out = true;
+      const bool long_wait =
+          flight->has_waited(std::min<Clock::duration>(flight->timeout / 2, kLongWait));
+      if (long_wait && !flight->noted.exchange(true)) note_waiting(*flight);
       if (failed || flight->timed_out || flight->aborted) flight->abort();
     }
     return true;
+  }
+
+  void note_waiting(Flight& flight) {
+    const std::lock_guard lock(flight.mutex);
+    board_.note_waiting(flight.peers);
   }
 
   std::list<Flight*>::iterator register_flight(Flight& flight) {
@@ -298,7 +359,7 @@ class GlooTransport final : public Transport {
   std::mutex mutex_;  // guards all below but the watch
   bool asleep_ = true;
   bool had_flights_ = false;
-  std::map<uint64_t, uint64_t> exchanges_;
+  std::map<uint64_t, Counters> counters_;
   std::list<Flight*> flights_;
   std::vector<int> dead_;
   std::unique_ptr<PeerWatch> watch_;  // last: its thread uses all the others
@@ -308,6 +369,7 @@ class RawGloo final : public RawPeer {
  public:
   RawGloo(const GlooOptions& options, Store& store) : context_(connect(options, store)) {}
   void all_reduce(float* data, uint64_t count) override {
+    const NoSigpipe guard;
     gloo::AllreduceOptions call(context_);
     call.setOutput(data, count);
     call.setReduceFunction(

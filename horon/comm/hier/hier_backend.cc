@@ -11,6 +11,9 @@ namespace horon {
 namespace {
 
 constexpr uint64_t kGrain = 64;  // elements
+// Who waits for somebody that waits himself has more patience: the one next to the culprit names
+// it.
+constexpr Milliseconds kGrace{300};
 
 uint64_t derive(uint64_t id, uint64_t role) { return (id ^ role * 0x9e3779b97f4a7c15ULL) | 1; }
 
@@ -71,13 +74,13 @@ class HierChannel final : public Channel {
         std::memcpy(frame(mine_[i]) + sizeof(Header), local_->inline_data(static_cast<int>(i)),
                     inline_bytes());
       }
-      if (leaders_) swap_frames(timeout);
+      if (leaders_) swap_frames(timeout + kGrace);
       const size_t step =
           local_->inline_bytes() / P2pChannel::kFrameBytes * P2pChannel::kFrameBytes;
       for (size_t at = 0; at < frames_.size(); at += step) {
         const size_t bytes = std::min(step, frames_.size() - at);
         const std::span<const std::byte> told(frames_.data() + at, leaders_ ? bytes : 0);
-        local_->arrive(header, told, timeout);
+        local_->arrive(header, told, timeout + 2 * kGrace);
         if (!leaders_) std::memcpy(frames_.data() + at, local_->inline_data(0), bytes);
       }
     });
@@ -123,7 +126,11 @@ class HierChannel final : public Channel {
         AllOf all(hosts_.size(), round);
         leaders_->broadcast(all.round, data, static_cast<int>(host - hosts_.begin()));
       }
-      if (!is_here) local_->broadcast(local.round, data, 0);
+      if (!is_here) {
+        local_->arrive(round.headers[index_], {},
+                       round.timeout);  // nobody reads before the leader has it
+        local_->broadcast(local.round, data, 0);
+      }
     });
   }
 

@@ -21,10 +21,10 @@ struct MpiWorld {
 std::string mpi_flavour_of_environment();
 
 struct MpiOptions {
-  std::string flavour;  // empty: from the environment
-  int rank = -1;        // what the job believes; -1: whatever MPI says
+  std::string flavour = {};  // empty: from the environment
+  int rank = -1;             // what the job believes; -1: whatever MPI says
   int size = -1;
-  std::vector<std::string> part_folders;
+  std::vector<std::string> part_folders = {};
 };
 
 // Initialises MPI (once in a process, with threads) and checks that its world is the job's: outside

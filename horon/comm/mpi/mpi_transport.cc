@@ -1,4 +1,7 @@
 // The MPI part, built once for each MPI. Opened by mpi_part.cc.
+// The C interface alone: the old C++ one would need a library of its own.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -117,6 +120,7 @@ class MpiTransport final : public Transport {
     Stopwatch since_progress;
     size_t open = requests.size();
     std::vector<int> done(requests.size());
+    bool noted = false;
     for (uint64_t turn = 0; open > 0; ++turn) {
       int completed = 0;
       MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &completed, done.data(),
@@ -124,11 +128,18 @@ class MpiTransport final : public Transport {
       if (completed == MPI_UNDEFINED) return;
       if (completed > 0) {
         open -= static_cast<size_t>(completed);
+        if (noted) board_.note_waiting({});
+        noted = false;
         since_progress.restart();
         turn = 0;
         continue;
       }
       if (turn < 200) continue;
+      if (!noted &&
+          since_progress.seconds() > std::min(1.0, 5e-4 * static_cast<double>(timeout.count()))) {
+        board_.note_waiting(open_peers(messages, requests));
+        noted = true;
+      }
       if (since_progress.seconds() * 1e3 > static_cast<double>(timeout.count())) {
         give_up(messages, requests, timeout, doing);
       }
@@ -142,17 +153,23 @@ class MpiTransport final : public Transport {
     }
   }
 
-  [[noreturn]] void give_up(std::span<const Message> messages,
-                            const std::vector<MPI_Request>& requests, Milliseconds timeout,
-                            const std::string& doing) {
-    finalize_is_safe() = false;
+  static std::vector<int> open_peers(std::span<const Message> messages,
+                                     const std::vector<MPI_Request>& requests) {
     std::vector<int> peers;
     for (size_t i = 0; i < messages.size(); ++i) {
       if (requests[i] != MPI_REQUEST_NULL) peers.push_back(messages[i].peer);
     }
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    board_.report({FailureKind::kTimeout, peers});
+    return peers;
+  }
+
+  [[noreturn]] void give_up(std::span<const Message> messages,
+                            const std::vector<MPI_Request>& requests, Milliseconds timeout,
+                            const std::string& doing) {
+    finalize_is_safe() = false;
+    const std::vector<int> peers = open_peers(messages, requests);
+    board_.report({FailureKind::kTimeout, board_.find_culprits(peers)});
     board_.raise(doing, timeout);
   }
 

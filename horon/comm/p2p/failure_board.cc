@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
+
 #include "horon/base/text.h"
 
 namespace horon {
@@ -10,6 +13,8 @@ namespace {
 
 constexpr const char* kKey = "failure";
 constexpr const char* kClaim = "failure-claim";
+
+std::string waiting_key(int rank) { return fmt::format("waiting/{}", rank); }
 
 }  // namespace
 
@@ -48,6 +53,40 @@ Failure FailureBoard::report(const Failure& failure) {
 std::optional<Failure> FailureBoard::seen() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+void FailureBoard::note_waiting(const std::vector<int>& peers) {
+  if (!store_ || noted_.exchange(!peers.empty()) == !peers.empty()) return;
+  try {
+    const Deadline soon = Deadline::after(Milliseconds(500));
+    if (noted_) {
+      store_->set(waiting_key(rank_), fmt::format("{}", fmt::join(peers, ",")), soon);
+    } else {
+      store_->remove(waiting_key(rank_), soon);
+    }
+  } catch (const std::exception&) {  // only help for a message: not worth an error
+  }
+}
+
+std::vector<int> FailureBoard::find_culprits(const std::vector<int>& peers) {
+  std::set<int> seen_ranks = {rank_};
+  std::vector<int> open = peers;
+  std::vector<int> culprits;
+  while (store_ && !open.empty()) {
+    const int peer = open.back();
+    open.pop_back();
+    if (!seen_ranks.insert(peer).second) continue;
+    try {
+      for (const std::string& next :
+           split(store_->get(waiting_key(peer), Deadline::after(Milliseconds(0))), ',')) {
+        open.push_back(static_cast<int>(parse_integer(next, "rank", 0, 1 << 20)));
+      }
+    } catch (const std::exception&) {  // it does not wait: the chain ends here
+      culprits.push_back(peer);
+    }
+  }
+  std::sort(culprits.begin(), culprits.end());
+  return culprits.empty() ? peers : culprits;
 }
 
 std::optional<Failure> FailureBoard::look(Milliseconds patience) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +24,11 @@ class FailureBoard {
   Failure report(const Failure& failure);
   // What stands on this rank.
   std::optional<Failure> seen() const;
+  // Tells the others whom we wait for, once the wait is long; none: no longer waiting.
+  void note_waiting(const std::vector<int>& peers);
+  // Those at the end of the chain: if a peer that we wait for waits itself, not it is to blame but
+  // the one that it waits for.
+  std::vector<int> find_culprits(const std::vector<int>& peers);
   // Looks at what others posted, waiting up to `patience`.
   std::optional<Failure> look(Milliseconds patience);
   // Throws what stands as PeerLostError or TimeoutError.
@@ -34,6 +40,7 @@ class FailureBoard {
   int rank_;
   mutable std::mutex mutex_;  // guards failure_
   std::optional<Failure> failure_;
+  std::atomic<bool> noted_{false};
 };
 
 // The store's text form.

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+
+#include "horon/base/knob.h"
+
+// One function a sub-command: adds it to the program. What it does runs when it was parsed; errors
+// are exceptions, caught in main and turned into one line and an exit code.
+namespace horon::cli {
+
+// The settings given on the command line, shared by all sub-commands.
+struct Globals {
+  std::map<std::string, std::string> flags;
+  std::string config;
+  Knobs knobs() const;
+};
+
+void add_bench_command(CLI::App& app, Globals& globals);
+void add_demo_command(CLI::App& app, Globals& globals);
+void add_info_command(CLI::App& app, Globals& globals);
+
+// Adds every setting of the table as a flag.
+void add_knob_flags(CLI::App& app, Globals& globals);
+
+}  // namespace horon::cli

@@ -1,0 +1,80 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iostream>
+
+#include "horon/base/error.h"
+#include "horon/base/part.h"
+#include "horon/base/version.h"
+#include "horon/cli/commands.h"
+#include "horon/cli/machine.h"
+#include "horon/comm/bootstrap.h"
+#include "horon/comm/reduce.h"
+#include "horon/comm/select.h"
+#include "horon/device/stream.h"
+
+namespace horon::cli {
+namespace {
+
+std::string describe_cuda(const std::vector<std::string>& folders) {
+  try {
+    return open_cuda_runtime(folders)->describe();
+  } catch (const UsageError& error) {
+    return fmt::format("none: {}", error.what());
+  }
+}
+
+void print_info(const Knobs& knobs) {
+  const auto folders = part_folders(knobs.text("parts"));
+  const Machine machine = this_machine();
+  std::cout << fmt::format("horon      {} (built with {})\n", kVersion, kBuildId);
+  std::cout << fmt::format("machine    {}, {} cores, {} cache, {} memory\n", machine.cpu,
+                           machine.cores, machine.cache, machine.memory);
+  std::cout << fmt::format("kernels    {} (this CPU can run: {})\n", kernel_name(),
+                           fmt::join(kernel_names(), ", "));
+  std::cout << fmt::format("gpu        {}\n", describe_cuda(folders));
+  std::cout << fmt::format("backends   {}\n", fmt::join(backend_names(), ", "));
+  std::cout << "parts      (opened when asked for)\n";
+  for (const PartStatus& part : probe_parts(folders)) {
+    std::cout << fmt::format("  {:<12} {} {}\n", part.name,
+                             part.loads ? "loads:" : "absent:", part.detail);
+  }
+}
+
+void print_knobs(const Knobs& knobs) {
+  std::cout << fmt::format("{:<15} {:<14} {:<13} {}\n", "setting", "value", "from", "what it does");
+  for (const Knob& knob : knob_table()) {
+    std::cout << fmt::format("{:<15} {:<14} {:<13} {}\n", knob.name, knobs.text(knob.name),
+                             knobs.origin(knob.name), knob.help);
+  }
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app, Globals& globals) {
+  auto* info =
+      app.add_subcommand("info", "What was built, what this machine has, which settings hold");
+  struct Choice {
+    bool knobs = false;
+    bool markdown = false;
+    bool algorithms = false;
+  };
+  auto choice = std::make_shared<Choice>();
+  info->add_flag("--knobs", choice->knobs, "every setting, its value and where that came from");
+  info->add_flag("--knobs-md", choice->markdown, "the settings as docs/knobs.md");
+  info->add_flag("--algorithms", choice->algorithms, "the table by which algorithms are chosen");
+  add_knob_flags(*info, globals);
+  info->callback([choice, &globals] {
+    if (choice->markdown) {
+      std::cout << knob_docs();
+    } else if (choice->algorithms) {
+      std::cout << AlgorithmTable::print();
+    } else if (choice->knobs) {
+      print_knobs(globals.knobs());
+    } else {
+      print_info(globals.knobs());
+    }
+  });
+}
+
+}  // namespace horon::cli

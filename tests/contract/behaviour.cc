@@ -1,0 +1,410 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "horon/base/error.h"
+#include "horon/base/text.h"
+#include "tests/contract/suite.h"
+#include "tests/support/reference.h"
+
+namespace horon::contract {
+namespace {
+
+using testing_support::mix;
+
+void grouped(Context& context) {
+  Communicator& comm = context.comm;
+  const int n = comm.size();
+  for (size_t items : {1U, 3U, 700U}) {  // 700: descriptions no longer fit beside the header
+    std::vector<TestBuffer> buffers;
+    std::vector<Request> requests;
+    for (size_t i = 0; i < items; ++i) {
+      buffers.emplace_back(context, i % 50 + 1, DType::kI32, i % 2 == 0);
+      OwnedBuffer mine = OwnedBuffer::host(i % 50 + 1, DType::kI32);
+      for (int32_t& value : mine.as<int32_t>()) value = comm.rank() + static_cast<int>(i);
+      buffers.back().upload(mine.view());
+      requests.push_back(i % 3 == 2
+                             ? Request::broadcast(buffers.back().view(), static_cast<int>(i) % n)
+                             : Request::all_reduce(buffers.back().view()));
+    }
+    comm.run(Request::group(requests, {.name = "many"}));
+    for (size_t i = 0; i < items; ++i) {
+      const int sum = n * (n - 1) / 2 + n * static_cast<int>(i);
+      const int sent = static_cast<int>(i) % n + static_cast<int>(i);
+      const OwnedBuffer result = buffers[i].host();
+      for (int32_t value : result.as<int32_t>()) {
+        expect(value == (i % 3 == 2 ? sent : sum),
+               fmt::format("item {} of {}: {}", i, items, value));
+      }
+    }
+  }
+}
+
+// All or nothing: one item that differs stops all of them.
+void grouped_mismatch(Context& context) {
+  Communicator& comm = context.comm;
+  if (comm.size() < 2) return;
+  std::vector<float> a(10, 1.0F);
+  std::vector<float> b(10, 1.0F);
+  const uint64_t count = comm.rank() == 1 ? 9 : 10;
+  bool thrown = false;
+  try {
+    comm.run(Request::group(
+        {Request::all_reduce(view_of(a)), Request::all_reduce(view_of(b).slice(0, count))}));
+  } catch (const UsageError&) {
+    thrown = true;
+  }
+  expect(thrown, "no error");
+  expect(a == std::vector<float>(10, 1.0F), "a payload moved");
+}
+
+// Rank r runs out of data after r + 1 steps; averages count the ranks that are still there.
+void join(Context& context) {
+  Communicator& comm = context.comm;
+  const int n = comm.size();
+  for (int step = 0; step <= comm.rank(); ++step) {
+    const int contributors = n - step;
+    for (uint64_t count : {3ULL, 40'000ULL}) {
+      const TestBuffer data(context, count, DType::kF32, step % 2 == 0);
+      OwnedBuffer mine = OwnedBuffer::host(count, DType::kF32);
+      for (float& value : mine.as<float>()) value = static_cast<float>(comm.rank());
+      data.upload(mine.view());
+      comm.all_reduce(data.view(), {.op = ReduceOp::kAverage});
+      const float expected = static_cast<float>((n - 1) * n / 2 - step * (step - 1) / 2) /
+                             static_cast<float>(contributors);
+      expect(std::fabs(data.host().as<float>()[count - 1] - expected) < 1e-5F,
+             fmt::format("average in step {}", step));
+    }
+    std::vector<int32_t> value = {comm.rank()};
+    comm.broadcast(view_of(value), n - 1);
+    expect(value[0] == n - 1, "broadcast");
+    if (!context.device) {
+      std::vector<int32_t> mine(static_cast<size_t>(comm.rank()), comm.rank());
+      const Gathered gathered = comm.all_gather(view_of(mine));
+      expect(gathered.data.view().count ==
+                 static_cast<uint64_t>((n - 1) * n / 2 - step * (step - 1) / 2),
+             "all_gather");
+    }
+    std::vector<int64_t> in(static_cast<size_t>(n), comm.rank());
+    std::vector<int64_t> out(1);
+    comm.reduce_scatter(view_of(in), view_of(out), std::vector<uint64_t>(static_cast<size_t>(n), 1),
+                        {.op = ReduceOp::kMax});
+    expect(out[0] == n - 1, "reduce_scatter");
+    std::vector<uint64_t> one(static_cast<size_t>(n), 1);
+    std::vector<uint64_t> expected_from(static_cast<size_t>(n), 1);
+    for (int gone = 0; gone < step; ++gone) expected_from[gone] = 0;
+    std::vector<int64_t> received(static_cast<size_t>(contributors), -1);
+    comm.all_to_all(view_of(in), one, view_of(received), expected_from);
+    expect(received.front() == step && received.back() == n - 1, "all_to_all");
+    std::vector<double> exact = {0.5, static_cast<double>(comm.rank())};
+    comm.all_reduce(view_of(exact), {.op = ReduceOp::kSum, .reduction = Reduction::kExact});
+    expect(exact[0] == 0.5 * contributors, "exact");
+    comm.run(Request::group({Request::all_reduce(view_of(value)), Request::barrier()}));
+    comm.barrier();
+  }
+  expect(comm.join() == n - 1, "the last to join");
+}
+
+void join_ends_together(Context& context) {
+  expect(context.comm.join() == context.comm.size() - 1, "all at once");
+  std::vector<int32_t> one = {1};
+  context.comm.all_reduce(view_of(one));
+  expect(one[0] == context.comm.size(), "works on after a join");
+}
+
+// Several groups, asynchronous operations in an order that differs from rank to rank.
+void interleaved_groups(Context& context) {
+  Communicator& comm = context.comm;
+  const int n = comm.size();
+  std::vector<std::unique_ptr<Communicator>> groups;
+  std::vector<std::vector<int>> lists;
+  for (int modulus : {1, 2, 3}) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < n; ++rank) {
+      if (rank % modulus == 0 || rank == n - 1) ranks.push_back(rank);
+    }
+    lists.push_back(ranks);
+    groups.push_back(comm.group(ranks));
+  }
+  std::mt19937_64 random(static_cast<uint64_t>(comm.rank()) + 5);
+  for (int round = 0; round < 3; ++round) {
+    struct Pending {
+      TestBuffer data;
+      Work work;
+      int expected;
+    };
+    std::vector<Pending> pending;
+    std::vector<size_t> todo;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      if (groups[g]) todo.insert(todo.end(), 8, g);
+    }
+    std::shuffle(todo.begin(), todo.end(), random);
+    std::vector<uint64_t> number(groups.size(), 0);
+    for (size_t g : todo) {
+      const uint64_t count = (number[g]++ % 4) * 6000 + 1;
+      int expected = 0;
+      for (int rank : lists[g]) expected += rank + static_cast<int>(g);
+      pending.push_back({TestBuffer(context, count, DType::kI32, g % 2 == 0), Work(), expected});
+      OwnedBuffer mine = OwnedBuffer::host(count, DType::kI32);
+      for (int32_t& value : mine.as<int32_t>()) value = comm.rank() + static_cast<int>(g);
+      pending.back().data.upload(mine.view());
+      pending.back().work = groups[g]->start(Request::all_reduce(pending.back().data.view()));
+    }
+    for (const Pending& one : pending) {
+      one.work.wait();
+      expect(one.work.done() && !one.work.error(), "done without error");
+      const OwnedBuffer result = one.data.host();
+      for (int32_t value : result.as<int32_t>())
+        expect(value == one.expected, "wrong sum in a group");
+    }
+  }
+}
+
+// The exact sum over 8 logical shards, however they are dealt out, is the tree of the definition.
+template <typename T>
+T tree(const std::vector<T>& shards, size_t begin, size_t width) {
+  if (width == 1) return shards[begin];
+  const T left = tree(shards, begin, width / 2);
+  return begin + width / 2 >= shards.size() ? left
+                                            : left + tree(shards, begin + width / 2, width / 2);
+}
+
+template <typename T>
+T shard_value(uint64_t shard, uint64_t i) {
+  const uint64_t bits = mix(shard * 7919 + i);
+  if (i % 997 == 3 && shard == 2) return std::numeric_limits<T>::quiet_NaN();
+  if (i % 997 == 5 && shard == 1) return std::numeric_limits<T>::infinity();
+  const double exponent = static_cast<double>(bits % 61) - 30.0;  // 1e-30 .. 1e30 in one tensor
+  const double value = std::pow(10.0, exponent) * (1.0 + static_cast<double>(bits >> 40) * 0x1p-24);
+  return static_cast<T>(shard % 2 == 1 ? -value : value);
+}
+
+template <typename T>
+void check_exact(Context& context, DType dtype, uint64_t count, int deal, ReduceOp op) {
+  Communicator& comm = context.comm;
+  constexpr uint64_t kShards = 8;
+  ExactSum sum = comm.exact_sum(count, dtype, kShards);
+  for (uint64_t k = 0; k < kShards; ++k) {
+    const uint64_t shard = deal == 2 ? (k * 5 + 3) % kShards : k;  // 2: out of order
+    const auto owner =
+        static_cast<int>(deal == 0 ? shard * static_cast<uint64_t>(comm.size()) / kShards
+                                   : shard % static_cast<uint64_t>(comm.size()));
+    if (owner != comm.rank()) continue;
+    OwnedBuffer values = OwnedBuffer::host(count, dtype);
+    for (uint64_t i = 0; i < count; ++i) values.as<T>()[i] = shard_value<T>(shard, i);
+    const TestBuffer shard_data(context, count, dtype, false);
+    shard_data.upload(values.view());
+    sum.add(shard, shard_data.view());
+  }
+  const TestBuffer out(context, count, dtype, deal == 1);
+  // Any split into buckets: the first third and the rest would need sums of their own; here one.
+  comm.all_reduce(sum, out.view(), {.op = op});
+  const OwnedBuffer result = out.host();
+  for (uint64_t i = 0; i < count; ++i) {
+    std::vector<T> shards;
+    for (uint64_t s = 0; s < kShards; ++s) shards.push_back(shard_value<T>(s, i));
+    T expected = tree(shards, 0, kShards);
+    if (op == ReduceOp::kAverage) expected /= static_cast<T>(kShards);
+    const bool both_nan = std::isnan(expected) && std::isnan(result.as<T>()[i]);
+    expect(both_nan || std::memcmp(&expected, &result.as<T>()[i], sizeof(T)) == 0,
+           fmt::format("{} element {} of {}, deal {}", name_of(dtype), i, count, deal));
+  }
+}
+
+void exact(Context& context) {
+  for (int deal : {0, 1, 2}) {
+    for (uint64_t count : {0ULL, 1ULL, 1000ULL, 70'001ULL}) {
+      check_exact<float>(context, DType::kF32, count, deal, ReduceOp::kSum);
+    }
+    check_exact<double>(context, DType::kF64, 3001, deal, ReduceOp::kAverage);
+  }
+}
+
+// Plain exact all-reduce: shards are the ranks; the same bits in one piece and in seven buckets.
+void exact_buckets(Context& context) {
+  Communicator& comm = context.comm;
+  const uint64_t count = 30'011;
+  for (bool heap : {false, true}) {
+    const TestBuffer whole(context, count, DType::kF32, heap);
+    const TestBuffer pieces(context, count, DType::kF32, heap);
+    OwnedBuffer mine = OwnedBuffer::host(count, DType::kF32);
+    for (uint64_t i = 0; i < count; ++i)
+      mine.as<float>()[i] = shard_value<float>(static_cast<uint64_t>(comm.rank()) + 3, i);
+    whole.upload(mine.view());
+    pieces.upload(mine.view());
+    const ReduceOptions options = {.op = ReduceOp::kSum, .reduction = Reduction::kExact};
+    comm.all_reduce(whole.view(), options);
+    for (uint64_t k = 0; k < 7; ++k) {
+      const uint64_t lo = count * k / 7;
+      comm.all_reduce(pieces.view().slice(lo, count * (k + 1) / 7 - lo), options);
+    }
+    const OwnedBuffer a = whole.host();
+    const OwnedBuffer b = pieces.host();
+    expect(std::memcmp(a.view().data, b.view().data, a.view().bytes()) == 0, "buckets change bits");
+  }
+}
+
+void exact_duplicate(Context& context) {
+  Communicator& comm = context.comm;
+  if (comm.size() < 2) return;
+  ExactSum sum = comm.exact_sum(4, DType::kF32, 8);
+  std::vector<float> one(4, 1.0F);
+  sum.add(3, view_of(one));
+  bool thrown = false;
+  try {
+    comm.all_reduce(sum, view_of(one));
+  } catch (const UsageError& error) {
+    thrown = std::string(error.what()).find("shard 3") != std::string::npos;
+  }
+  expect(thrown, "one shard on two ranks was not noticed");
+}
+
+// Every rank must get the same UsageError, nothing may be touched, and the next operation must
+// work.
+void check_mismatch(Communicator& comm, const std::string& what, int odd_rank,
+                    const std::function<void(bool odd)>& call) {
+  std::string message;
+  try {
+    call(comm.rank() == odd_rank);
+  } catch (const UsageError& error) {
+    message = error.what();
+  }
+  expect(!message.empty(), what + ": no error");
+  const auto hash = static_cast<int64_t>(hash_text(message) >> 1);
+  std::vector<int64_t> low = {hash};
+  std::vector<int64_t> high = {hash};
+  comm.all_reduce(view_of(low), {.op = ReduceOp::kMin});
+  comm.all_reduce(view_of(high), {.op = ReduceOp::kMax});
+  expect(low[0] == high[0], what + ": ranks got different messages, one is: " + message);
+}
+
+void mismatches(Context& context) {
+  Communicator& comm = context.comm;
+  if (comm.size() < 2) return;
+  std::vector<float> data(100'000, 1.0F);
+  std::vector<float> other(100'000);
+  const BufferView all = view_of(data);
+  const int n = comm.size();
+  for (int odd : {0, n - 1}) {
+    for (uint64_t count : {10ULL, 100'000ULL}) {
+      const BufferView view = all.slice(0, count);
+      BufferView as_ints = view;
+      as_ints.dtype = DType::kI32;
+      check_mismatch(comm, "operation", odd,
+                     [&](bool is) { is ? comm.broadcast(view, 0) : comm.all_reduce(view); });
+      check_mismatch(comm, "type", odd, [&](bool is) { comm.all_reduce(is ? as_ints : view); });
+      check_mismatch(comm, "count", odd,
+                     [&](bool is) { comm.all_reduce(view.slice(0, is ? count / 2 : count)); });
+      check_mismatch(comm, "reduce op", odd, [&](bool is) {
+        comm.all_reduce(view, {.op = is ? ReduceOp::kMax : ReduceOp::kSum});
+      });
+      check_mismatch(comm, "root", odd, [&](bool is) { comm.broadcast(view, is ? 1 : 0); });
+      check_mismatch(comm, "bad root", odd, [&](bool is) { comm.broadcast(view, is ? 99 : 0); });
+      check_mismatch(comm, "order", odd,
+                     [&](bool is) { comm.all_reduce(view, {.name = is ? "b" : "a"}); });
+      check_mismatch(comm, "barrier", odd,
+                     [&](bool is) { is ? comm.barrier() : comm.all_reduce(view); });
+      check_mismatch(comm, "reduction", odd, [&](bool is) {
+        comm.all_reduce(view, {.reduction = is ? Reduction::kExact : Reduction::kFast});
+      });
+      check_mismatch(comm, "room", odd, [&](bool is) {
+        comm.all_gather(view.slice(0, 3),
+                        view_of(other).slice(0, static_cast<uint64_t>(3 * n) + (is ? 1 : 0)));
+      });
+      check_mismatch(comm, "split", odd, [&](bool is) {
+        std::vector<uint64_t> counts(static_cast<size_t>(n), 0);
+        counts[is ? 0 : 1] = count;
+        comm.reduce_scatter(view, view_of(other).slice(0, counts[comm.rank()]), counts);
+      });
+      check_mismatch(comm, "transpose", odd, [&](bool is) {
+        std::vector<uint64_t> ones(static_cast<size_t>(n), 1);
+        std::vector<uint64_t> wrong = ones;
+        if (is) wrong[(comm.rank() + 1) % n] = 2;
+        comm.all_to_all(view.slice(0, static_cast<uint64_t>(n)), ones,
+                        view_of(other).slice(0, static_cast<uint64_t>(n) + (is ? 1 : 0)), wrong);
+      });
+    }
+  }
+  expect(data == std::vector<float>(100'000, 1.0F), "a buffer was touched");
+}
+
+void asynchronous(Context& context) {
+  Communicator& comm = context.comm;
+  std::vector<int32_t> a = {1};
+  std::vector<int32_t> b = {2};
+  const Work first = comm.start(Request::all_reduce(view_of(a)));
+  const Work second = comm.start(Request::all_reduce(view_of(b)));
+  std::vector<int32_t> c = {3};
+  comm.all_reduce(view_of(c));  // queues behind the two
+  expect(first.done() && second.done(), "operations overtook each other");
+  expect(a[0] == comm.size() && b[0] == 2 * comm.size() && c[0] == 3 * comm.size(), "wrong sums");
+  if (comm.size() > 1) {
+    const Work wrong = comm.start(Request::broadcast(view_of(a), comm.rank() == 0 ? 0 : 1));
+    bool thrown = false;
+    try {
+      wrong.wait();
+    } catch (const UsageError&) {
+      thrown = true;
+    }
+    expect(thrown && wrong.error(), "the error did not reach the handle");
+  }
+}
+
+// Nobody else comes: the deadline of the handle passes, the operation goes on.
+void work_deadline(Context& context) {
+  Communicator& comm = context.comm;
+  if (comm.size() < 2) return;
+  std::vector<int32_t> value = {comm.rank()};
+  Work work;
+  if (comm.rank() == 0) {
+    work = comm.start(Request::all_reduce(view_of(value), {.name = "late"}));
+    expect(!work.wait(Deadline::after(Milliseconds(20))), "finished without the others");
+  }
+  // Through another group: rank 0 tells the others that it has looked.
+  const auto pair =
+      comm.group(comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{comm.rank()});
+  pair->barrier();
+  if (comm.rank() == 0) {
+    work.wait();
+  } else {
+    comm.all_reduce(view_of(value), {.name = "late"});
+  }
+  expect(value[0] == comm.size() * (comm.size() - 1) / 2, "wrong sum");
+}
+
+void many_groups(Context& context) {
+  Communicator& comm = context.comm;
+  std::vector<int> everybody;
+  for (int rank = 0; rank < comm.size(); ++rank) everybody.push_back(rank);
+  for (int i = 0; i < 300; ++i) {  // more than can be open at a time: closed ones are used again
+    const auto group = comm.group(everybody);
+    std::vector<int32_t> one = {1};
+    group->all_reduce(view_of(one));
+    expect(one[0] == comm.size(), "sum in a short-lived group");
+  }
+  expect(comm.size() == 1 || comm.group({comm.rank() == 0 ? 1 : 0}) == nullptr,
+         "a group without us");
+}
+
+}  // namespace
+
+std::vector<Check> behaviour_checks() {
+  return {{"grouped", grouped},
+          {"grouped_mismatch", grouped_mismatch},
+          {"join", join},
+          {"join_ends_together", join_ends_together},
+          {"interleaved_groups", interleaved_groups},
+          {"exact", exact},
+          {"exact_buckets", exact_buckets},
+          {"exact_duplicate", exact_duplicate},
+          {"mismatches", mismatches},
+          {"asynchronous", asynchronous},
+          {"work_deadline", work_deadline},
+          {"many_groups", many_groups}};
+}
+
+}  // namespace horon::contract

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "horon/comm/communicator.h"
+
+// What every backend promises, as a list of checks that all ranks run together. A check throws
+// std::runtime_error with a reason. `horon_contract_rank` runs it in processes, communicator_test
+// in threads.
+namespace horon::contract {
+
+struct Context {
+  Communicator& comm;
+  std::shared_ptr<DeviceRuntime> device;  // set: buffers live on the GPU
+};
+
+struct Check {
+  std::string name;
+  std::function<void(Context&)> body;
+};
+
+// Sums, averages, minima, ... of all types and many sizes; segments; gathers; broadcasts;
+// transposes.
+std::vector<Check> operation_checks();
+// Groups of operations, join, sub-groups, asynchrony, exact sums, mismatches.
+std::vector<Check> behaviour_checks();
+// One operation of each kind above 2^31 bytes; for two ranks.
+std::vector<Check> huge_checks();
+
+// Runs all; the names and reasons of those that failed on this rank.
+std::vector<std::string> run(const std::vector<Check>& checks, Context& context);
+
+void expect(bool ok, const std::string& what);
+
+// Memory of this rank on the device under test; `heap`: from the communicator (host only).
+class TestBuffer {
+ public:
+  TestBuffer(Context& context, uint64_t count, DType dtype, bool heap);
+  const BufferView& view() const { return memory_.view(); }
+  // The contents as host memory.
+  OwnedBuffer host() const;
+  void upload(const BufferView& host) const;
+
+ private:
+  std::shared_ptr<DeviceRuntime> device_;
+  OwnedBuffer memory_;
+};
+
+// The same values on every rank for the same (seed, rank).
+OwnedBuffer input_of(int rank, uint64_t count, DType dtype, uint64_t seed);
+
+}  // namespace horon::contract
