@@ -107,7 +107,9 @@ void Executor::move_inline(const Item& item, const Said& said, const std::vector
   std::vector<const void*> in;
   std::vector<TreeNode> leaves;
   for (int member : active) {
-    in.push_back(channel_->inline_data(member) + first);
+    // My own contribution is still hot where it came from.
+    const auto* mine = static_cast<const std::byte*>(request.in.data);
+    in.push_back((member == index() ? mine : channel_->inline_data(member)) + first);
     leaves.push_back({static_cast<uint64_t>(member), 0});
   }
   const std::vector<void*> out = {request.out.data};

@@ -1,0 +1,67 @@
+# Two commands do everything on a fresh Debian: `make run` and `make test`. The rest: `make help`.
+.DEFAULT_GOAL := help
+.PHONY: help deps build run test check unit bench format asan tsan tidy package install-test docs clean
+
+JOBS ?= $(shell nproc)
+RELEASE := build/release
+CTEST := ctest --output-on-failure --no-tests=error
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps:
+	@tools/install_deps.sh
+
+build: deps ## the optimised program, at build/release/bin/horon
+	@cmake --preset release -DHORON_BUILD_TESTS=OFF >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+
+run: build ## install what is missing, build, start two ranks that all-reduce
+	@$(RELEASE)/bin/horon demo -n 2
+
+check: ## format, layers, sizes, generated docs
+	@tools/format.sh --check
+	@python3 tools/check_layers.py
+	@python3 tools/check_sizes.py
+
+test: deps check ## install what is missing, build, run all tests
+	@cmake --preset release -DHORON_BUILD_TESTS=ON
+	@cmake --build --preset release -j $(JOBS)
+	@$(CTEST) --test-dir $(RELEASE)
+
+unit: deps ## only the quick tests
+	@cmake --preset release -DHORON_BUILD_TESTS=ON >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+	@$(CTEST) --test-dir $(RELEASE) -L unit
+
+bench: build ## all-reduce against MPI and Gloo; table here, record and plot in benchmarks/results
+	@$(RELEASE)/bin/horon bench allreduce --json benchmarks/results/allreduce.json --svg benchmarks/results/allreduce.svg
+
+format: ## format all sources in place
+	@tools/format.sh
+
+# UBSan's and ASan's findings end the test; leaks are looked for.
+asan: deps ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan >/dev/null && cmake --build --preset asan -j $(JOBS)
+	@$(CTEST) --test-dir build/asan -LE 'huge|package'
+
+# Gloo itself is not instrumented, so what happens inside it cannot be judged.
+tsan: deps ## tests of everything that runs in threads under ThreadSanitizer
+	@cmake --preset tsan >/dev/null && cmake --build --preset tsan -j $(JOBS)
+	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(CTEST) --test-dir build/tsan -LE 'huge|package' -E '_[78]_|mpi'
+
+tidy: deps ## clang-tidy over all sources
+	@cmake --preset dev -DHORON_WERROR=OFF >/dev/null
+	@git ls-files 'horon/*.cc' | grep -v -e kernels_ -e _test.cc | xargs -P $(JOBS) -n 4 clang-tidy -quiet -p build/dev
+
+package: deps ## dist/: a relocatable tarball and a .deb
+	@cmake --preset release -DHORON_BUILD_TESTS=OFF >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+	@rm -rf dist && mkdir dist && cd $(RELEASE) && cpack -G "TGZ;DEB" -B ../../dist >cpack.log || { cat cpack.log; exit 1; }
+	@rm -rf dist/_CPack_Packages && ls -l dist
+
+docs: build ## docs/knobs.md from the table of settings
+	@$(RELEASE)/bin/horon info --knobs-md > docs/knobs.md
+
+clean: ## remove everything that was built
+	@rm -rf build dist
