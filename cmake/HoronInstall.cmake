@@ -41,6 +41,6 @@ set(CPACK_PACKAGE_FILE_NAME horon-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_HORON_BINARY_DIR ${PROJECT_BINARY_DIR})
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/HoronCPack.cmake)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# The parts for MPI need the MPI of the user's choice, which the package cannot know.
+# The MPI libraries come as dependencies of the parts; which mpirun to have is the user's choice.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin | mpich")
 include(CPack)

@@ -174,6 +174,7 @@ nlohmann::json record_of(const std::vector<BenchPoint>& points, const nlohmann::
 
 void run_allreduce(const BenchOptions& options, const Globals& globals) {
   const Knobs knobs = globals.knobs();
+  globals.export_to_ranks();
   parse_dtype(options.dtype);
   require(options.mpi == "openmpi" || options.mpi == "mpich",
           fmt::format("unknown MPI '{}'; openmpi or mpich", options.mpi));
@@ -229,6 +230,7 @@ void add_demo_command(CLI::App& app, Globals& globals) {
   add_knob_flags(*demo, globals);
   demo->callback([ranks, &globals] {
     globals.knobs();  // a wrong setting is an error here, not in the ranks
+    globals.export_to_ranks();
     BenchPlan plan;
     plan.contenders = {"floor", "shm", "exact"};
     plan.sizes = {4, 4U << 10, 64U << 10, 1U << 20, 32U << 20};

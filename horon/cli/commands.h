@@ -15,6 +15,8 @@ struct Globals {
   std::map<std::string, std::string> flags;
   std::string config;
   Knobs knobs() const;
+  // Settings of the command line reach the ranks that we start through their environment.
+  void export_to_ranks() const;
 };
 
 void add_bench_command(CLI::App& app, Globals& globals);

@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <filesystem>
+
 #include "horon/base/error.h"
 #include "horon/cli/commands.h"
 
@@ -6,6 +9,11 @@ namespace horon::cli {
 Knobs Globals::knobs() const {
   const std::string file = config.empty() ? process_env("HORON_CONFIG").value_or("") : config;
   return Knobs::resolve(flags, process_env, file);
+}
+
+void Globals::export_to_ranks() const {
+  if (!config.empty()) setenv("HORON_CONFIG", std::filesystem::absolute(config).c_str(), 1);
+  for (const auto& [name, value] : flags) setenv(knob_env(name).c_str(), value.c_str(), 1);
 }
 
 void add_knob_flags(CLI::App& app, Globals& globals) {

@@ -1,9 +1,12 @@
 // The program: parse, call, print.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "horon/base/error.h"
+#include "horon/base/text.h"
 #include "horon/base/version.h"
 #include "horon/cli/commands.h"
 
@@ -13,6 +16,19 @@ namespace {
 int fail(const std::string& what, ExitCode code) {
   std::cerr << "horon: " << what << "\n";
   return static_cast<int>(code);
+}
+
+// CLI11 would only say that a command is missing.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
+  const std::string close = nearest(argv[1], names);
+  throw UsageError(fmt::format("unknown command '{}'{}; there are: {}", argv[1],
+                               close.empty() ? "" : fmt::format(", did you mean '{}'?", close), fmt::join(names, ", ")));
 }
 
 int run(int argc, char** argv) {
@@ -30,6 +46,7 @@ int run(int argc, char** argv) {
     std::cout << app.help();
     return static_cast<int>(ExitCode::kUsage);
   }
+  check_command(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,258 @@
+// The NCCL part: a backend around another one. Headers, host buffers and whatever NCCL does not have go
+// through the inner backend; device buffers of types and operations that NCCL has stay on the device.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "horon/base/api.h"
+#include "horon/base/error.h"
+#include "horon/base/version.h"
+#include "horon/comm/channel.h"
+#include "horon/device/mirror.h"
+
+namespace horon {
+namespace {
+
+void check(cudaError_t status, const char* action) {
+  if (status != cudaSuccess) throw Error(fmt::format("CUDA: {}: {}", action, cudaGetErrorString(status)));
+}
+
+void check(ncclResult_t status, const char* action) {
+  if (status != ncclSuccess && status != ncclInProgress) {
+    throw Error(fmt::format("NCCL: {}: {}", action, ncclGetErrorString(status)));
+  }
+}
+
+std::optional<ncclDataType_t> type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+      return ncclUint8;
+    case DType::kI8:
+      return ncclInt8;
+    case DType::kI32:
+      return ncclInt32;
+    case DType::kI64:
+      return ncclInt64;
+    case DType::kF16:
+      return ncclFloat16;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kF64:
+      return ncclFloat64;
+    default:
+      return std::nullopt;  // i16 and bool: NCCL has neither
+  }
+}
+
+std::optional<ncclRedOp_t> op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ncclSum;
+    case ReduceOp::kAverage:
+      return ncclAvg;
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kMax:
+      return ncclMax;
+    case ReduceOp::kProduct:
+      return ncclProd;
+  }
+  return std::nullopt;
+}
+
+// What NCCL does as we document it: an average of small integers would overflow in its sum, 16-bit
+// floats are accumulated in 16 bits, and NaN is not passed on by its min and max.
+bool has_native(const Header& header) {
+  if (header.reduction == Reduction::kExact || !type_of(header.dtype)) return false;
+  if (header.kind == OpKind::kBroadcast || header.kind == OpKind::kAllGather) return true;
+  if (header.kind != OpKind::kAllReduce) return false;
+  const bool wide = header.dtype == DType::kF32 || header.dtype == DType::kF64;
+  if (wide) return header.op == ReduceOp::kSum || header.op == ReduceOp::kAverage || header.op == ReduceOp::kProduct;
+  return !is_float(header.dtype) && header.op != ReduceOp::kAverage;
+}
+
+class NcclChannel final : public Channel {
+ public:
+  NcclChannel(std::unique_ptr<Channel> inner, std::shared_ptr<Backend> backend, std::shared_ptr<DeviceRuntime> device,
+              std::vector<int> members, int gpu)
+      : inner_(std::move(inner)),
+        backend_(std::move(backend)),
+        device_(std::move(device)),
+        members_(std::move(members)),
+        gpu_(gpu) {}
+  ~NcclChannel() override {
+    if (comm_ != nullptr) ncclCommAbort(comm_);
+  }
+
+  int index() const override { return inner_->index(); }
+  int size() const override { return inner_->size(); }
+  size_t inline_bytes() const override { return inner_->inline_bytes(); }
+  void arrive(const Header& header, std::span<const std::byte> inline_data, Milliseconds timeout) override {
+    inner_->arrive(header, inline_data, timeout);
+  }
+  std::span<const Header> headers() const override { return inner_->headers(); }
+  const std::byte* inline_data(int member) const override { return inner_->inline_data(member); }
+  uint64_t address_of(const BufferView& view) const override { return inner_->address_of(view); }
+
+  void all_reduce(const Round& round, BufferView data, ReduceOp op) override {
+    if (data.device.is_cpu()) return inner_->all_reduce(round, data, op);
+    if (!is_native(round)) return on_host(data, [&](const BufferView& host) { inner_->all_reduce(round, host, op); });
+    launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclAllReduce(data.data, data.data, data.count, *type_of(data.dtype), *op_of(op), comm, stream);
+    });
+  }
+  void broadcast(const Round& round, BufferView data, int root) override {
+    if (data.device.is_cpu()) return inner_->broadcast(round, data, root);
+    if (!is_native(round)) return on_host(data, [&](const BufferView& host) { inner_->broadcast(round, host, root); });
+    launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclBroadcast(data.data, data.data, data.count, *type_of(data.dtype), root, comm, stream);
+    });
+  }
+  // Uneven sizes: one broadcast from each member, fused into one launch.
+  void all_gather(const Round& round, BufferView in, BufferView out, std::span<const uint64_t> offsets) override {
+    if (out.device.is_cpu()) return inner_->all_gather(round, in, out, offsets);
+    if (!is_native(round)) {
+      const HostMirror input(in, true, device_.get());
+      return on_host(out, [&](const BufferView& host) { inner_->all_gather(round, input.view(), host, offsets); });
+    }
+    launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
+      check(ncclGroupStart(), "group");
+      for (int member = 0; member < size(); ++member) {
+        const BufferView place = out.slice(offsets[member], offsets[member + 1] - offsets[member]);
+        if (place.count == 0) continue;
+        const void* from = member == index() ? in.data : place.data;
+        check(ncclBroadcast(from, place.data, place.count, *type_of(in.dtype), member, comm, stream), "gather");
+      }
+      return ncclGroupEnd();
+    });
+  }
+  // Never with device memory: takes_device_memory() says no.
+  void reduce_scatter(const Round& round, BufferView in, BufferView out, std::span<const uint64_t> offsets,
+                      ReduceOp op) override {
+    inner_->reduce_scatter(round, in, out, offsets, op);
+  }
+  void all_to_all(const Round& round, BufferView in, BufferView out,
+                  const std::vector<std::vector<uint64_t>>& sends) override {
+    inner_->all_to_all(round, in, out, sends);
+  }
+  void reduce_tree(const Round& round, const TreeCall& call) override { inner_->reduce_tree(round, call); }
+
+ private:
+  // A rank that has joined does not take part, and NCCL cannot do without it.
+  bool is_native(const Round& round) const { return round.active.size() == members_.size(); }
+
+  template <typename Body>
+  void on_host(const BufferView& view, Body body) {
+    const HostMirror mirror(view, true, device_.get());
+    body(mirror.view());
+    mirror.write_back(device_.get());
+  }
+
+  template <typename Body>
+  void launch(const Round& round, Body body) {
+    check(cudaSetDevice(gpu_), "set device");
+    connect(round);
+    check(cudaDeviceSynchronize(), "wait for what the caller has queued");
+    auto* stream = static_cast<cudaStream_t>(stream_->handle());
+    check(body(comm_, stream), "start");
+    wait(round, stream);
+  }
+
+  // The id of a new NCCL communicator travels in the frames of the inner channel.
+  void connect(const Round& round) {
+    if (comm_ != nullptr) return;
+    stream_ = device_->make_stream(gpu_);
+    ncclUniqueId id{};
+    if (index() == 0) check(ncclGetUniqueId(&id), "make an id");
+    const Header mine = round.headers[index()];
+    const auto* bytes = reinterpret_cast<const std::byte*>(&id);
+    inner_->arrive(mine, {bytes, sizeof(id)}, round.timeout);
+    std::memcpy(&id, inner_->inline_data(0), sizeof(id));
+    check(ncclCommInitRank(&comm_, size(), id, index()), "connect the GPUs");
+  }
+
+  // Polls, so that an error of NCCL or the deadline ends the wait.
+  void wait(const Round& round, cudaStream_t stream) {
+    const Deadline deadline = Deadline::after(round.timeout);
+    while (true) {
+      const cudaError_t state = cudaStreamQuery(stream);
+      if (state == cudaSuccess) return;
+      if (state != cudaErrorNotReady) check(state, "run");
+      ncclResult_t failure = ncclSuccess;
+      ncclCommGetAsyncError(comm_, &failure);
+      if (failure != ncclSuccess || deadline.passed()) give_up(round);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  [[noreturn]] void give_up(const Round& round) {
+    ncclCommAbort(comm_);
+    comm_ = nullptr;
+    std::vector<int> others = members_;
+    others.erase(others.begin() + index());
+    const Failure failure{FailureKind::kTimeout, others};
+    backend_->mark_dead(failure);
+    raise(failure, describe(round.headers[index()]), members_[index()], round.timeout);
+  }
+
+  std::unique_ptr<Channel> inner_;
+  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<DeviceRuntime> device_;
+  std::vector<int> members_;
+  int gpu_;
+  std::unique_ptr<Stream> stream_;
+  ncclComm_t comm_ = nullptr;
+};
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(std::unique_ptr<Backend> inner, std::shared_ptr<DeviceRuntime> device, int gpu)
+      : inner_(std::move(inner)), device_(std::move(device)), gpu_(gpu) {}
+  std::string name() const override { return "nccl(" + inner_->name() + ")"; }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::unique_ptr<Channel> open_channel(std::span<const int> members, uint64_t id) override {
+    return std::make_unique<NcclChannel>(inner_->open_channel(members, id), inner_, device_,
+                                         std::vector<int>(members.begin(), members.end()), gpu_);
+  }
+  OwnedBuffer allocate(uint64_t count, DType dtype) override { return inner_->allocate(count, dtype); }
+  std::string dead_reason() const override { return inner_->dead_reason(); }
+  void mark_dead(const Failure& failure) override { inner_->mark_dead(failure); }
+  bool takes_device_memory(const Header& header) const override { return has_native(header); }
+
+ private:
+  std::shared_ptr<Backend> inner_;
+  std::shared_ptr<DeviceRuntime> device_;
+  int gpu_;
+};
+
+}  // namespace
+}  // namespace horon
+
+extern "C" {
+
+HORON_API const char* horon_part_version() { return horon::kBuildId; }
+
+HORON_API horon::Backend* horon_nccl_backend(std::unique_ptr<horon::Backend>* inner,
+                                             std::shared_ptr<horon::DeviceRuntime>* device, int local_rank,
+                                             std::string* why) {
+  try {
+    const int gpus = (*device)->device_count();
+    if ((*inner)->size() > 1 && local_rank >= gpus) {
+      *why = fmt::format("local rank {} has no GPU of its own: this host has {}", local_rank, gpus);
+      return nullptr;
+    }
+    return new horon::NcclBackend(std::move(*inner), *device, local_rank % gpus);
+  } catch (const std::exception& error) {
+    *why = error.what();
+    return nullptr;
+  }
+}
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Installs the build into a folder, moves that folder, builds a ten-line program against it, runs both.
+# Usage: package_test.sh BUILD_FOLDER CXX_FLAGS
+set -euo pipefail
+build=$1 flags=${2:-}
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/first" >/dev/null
+mv "$work/first" "$work/moved"
+"$work/moved/bin/horon" --version
+"$work/moved/bin/horon" info >"$work/info"
+cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+cmake --build "$work/build" >/dev/null
+"$work/build/hello" | grep -x "1 2 3 on 1 rank"
