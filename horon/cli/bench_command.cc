@@ -38,32 +38,38 @@ constexpr uint64_t kSmallBytes = 64U << 10;   // and its "64KB"
 std::vector<uint64_t> parse_sizes(const BenchOptions& options) {
   std::string text = options.sizes;
   if (text.empty()) {
-    text = options.quick ? "4,64KB,1MB,100MB" : "4,64,1KB,4KB,16KB,64KB,256KB,1MB,4MB,16MB,64MB,100MB,256MB";
+    text = options.quick ? "4,64KB,1MB,100MB"
+                         : "4,64,1KB,4KB,16KB,64KB,256KB,1MB,4MB,16MB,64MB,100MB,256MB";
   }
   std::vector<uint64_t> sizes;
   for (const std::string& one : split(text, ',')) {
     sizes.push_back(parse_bytes(one));
-    require(sizes.back() >= 1 && sizes.back() <= (4ULL << 30), fmt::format("size '{}' is not 1 byte to 4 GB", one));
+    require(sizes.back() >= 1 && sizes.back() <= (4ULL << 30),
+            fmt::format("size '{}' is not 1 byte to 4 GB", one));
   }
   return sizes;
 }
 
 std::vector<std::string> parse_contenders(const BenchOptions& options) {
-  if (options.backends.empty()) return {"floor", "shm", "shm_plain", "exact", "gloo", "mpi", "raw_mpi", "raw_gloo"};
+  if (options.backends.empty())
+    return {"floor", "shm", "shm_plain", "exact", "gloo", "mpi", "raw_mpi", "raw_gloo"};
   std::vector<std::string> chosen = {"floor"};
   const auto known = contender_names();
   for (const std::string& name : split(options.backends, ',')) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const std::string close = nearest(name, known);
       throw UsageError(fmt::format("unknown backend '{}'{}; there are: {}", name,
-                                   close.empty() ? "" : fmt::format(", did you mean '{}'?", close), fmt::join(known, ", ")));
+                                   close.empty() ? "" : fmt::format(", did you mean '{}'?", close),
+                                   fmt::join(known, ", ")));
     }
     if (std::find(chosen.begin(), chosen.end(), name) == chosen.end()) chosen.push_back(name);
   }
   return chosen;
 }
 
-bool needs_mpi(const std::string& contender) { return contender == "mpi" || contender == "raw_mpi"; }
+bool needs_mpi(const std::string& contender) {
+  return contender == "mpi" || contender == "raw_mpi";
+}
 
 // Contenders that cannot run here are left out with a word, or an error if they were asked for.
 std::vector<std::string> find_mpirun(const BenchOptions& options, const Knobs& knobs, int ranks,
@@ -78,7 +84,8 @@ std::vector<std::string> find_mpirun(const BenchOptions& options, const Knobs& k
   return {};
 }
 
-std::vector<BenchPoint> measure(const BenchOptions& options, const Knobs& knobs, int ranks, bool is_first) {
+std::vector<BenchPoint> measure(const BenchOptions& options, const Knobs& knobs, int ranks,
+                                bool is_first) {
   BenchPlan plan;
   plan.contenders = parse_contenders(options);
   plan.sizes = parse_sizes(options);
@@ -87,29 +94,33 @@ std::vector<BenchPoint> measure(const BenchOptions& options, const Knobs& knobs,
   plan.max_rounds = options.quick ? 15 : 60;
   plan.shows_progress = isatty(STDERR_FILENO) != 0;
   if (parse_dtype(options.dtype) != DType::kF32) {  // the raw peers are called with floats
-    std::erase_if(plan.contenders, [](const std::string& name) { return name.rfind("raw_", 0) == 0; });
+    std::erase_if(plan.contenders,
+                  [](const std::string& name) { return name.rfind("raw_", 0) == 0; });
   }
   if (!is_first && options.backends.empty()) {  // more ranks: how we scale, not whom we beat
     plan.contenders = {"floor", "shm", "exact"};
-    std::erase_if(plan.sizes, [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });
+    std::erase_if(plan.sizes,
+                  [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });
     if (plan.sizes.empty()) return {};
   }
   RankJob job;
   job.ranks = ranks;
   job.arguments = {"bench", "rank"};
   job.mpirun = find_mpirun(options, knobs, ranks, plan.contenders);
-  return nlohmann::json::parse(run_ranks(job, nlohmann::json(plan).dump())).get<std::vector<BenchPoint>>();
+  return nlohmann::json::parse(run_ranks(job, nlohmann::json(plan).dump()))
+      .get<std::vector<BenchPoint>>();
 }
 
 void print_table(const std::vector<BenchPoint>& points) {
-  std::cout << fmt::format("{:>5} {:>9} {:<10} {:>12} {:>12} {:>9} {:>9}\n", "ranks", "size", "way", "median us",
-                           "p95 us", "GB/s", "of floor");
+  std::cout << fmt::format("{:>5} {:>9} {:<10} {:>12} {:>12} {:>9} {:>9}\n", "ranks", "size", "way",
+                           "median us", "p95 us", "GB/s", "of floor");
   uint64_t last = 0;
   for (const BenchPoint& point : points) {
     if (last != 0 && last != point.bytes) std::cout << "\n";
     last = point.bytes;
-    std::cout << fmt::format("{:>5} {:>9} {:<10} {:>12.1f} {:>12.1f} {:>9.2f} {:>8.0f}%\n", point.ranks,
-                             format_bytes(point.bytes), point.contender, point.median_us, point.p95_us, point.gb_per_s,
+    std::cout << fmt::format("{:>5} {:>9} {:<10} {:>12.1f} {:>12.1f} {:>9.2f} {:>8.0f}%\n",
+                             point.ranks, format_bytes(point.bytes), point.contender,
+                             point.median_us, point.p95_us, point.gb_per_s,
                              point.share_of_floor * 100);
   }
 }
@@ -117,7 +128,8 @@ void print_table(const std::vector<BenchPoint>& points) {
 nlohmann::json summarise(const std::vector<BenchPoint>& points) {
   const auto median = [&](int ranks, uint64_t bytes, const std::string& contender) {
     for (const BenchPoint& point : points) {
-      if (point.ranks == ranks && point.bytes == bytes && point.contender == contender) return point.median_us;
+      if (point.ranks == ranks && point.bytes == bytes && point.contender == contender)
+        return point.median_us;
     }
     return 0.0;
   };
@@ -149,7 +161,8 @@ std::string plot_of(const std::vector<BenchPoint>& points) {
     found->points.emplace_back(static_cast<double>(point.bytes), point.median_us);
     const std::string label = format_bytes(point.bytes);
     const bool is_new = plot.x_ticks.empty() || plot.x_ticks.back().second != label;
-    if (is_new && point.bytes != kLargeBytes) plot.x_ticks.emplace_back(static_cast<double>(point.bytes), label);
+    if (is_new && point.bytes != kLargeBytes)
+      plot.x_ticks.emplace_back(static_cast<double>(point.bytes), label);
   }
   return draw_svg(plot);
 }
@@ -164,8 +177,11 @@ void write_file(const std::string& path, const std::string& text) {
 nlohmann::json record_of(const std::vector<BenchPoint>& points, const nlohmann::json& summary) {
   const Machine machine = this_machine();
   return {{"machine",
-           {{"cpu", machine.cpu}, {"cores", machine.cores}, {"last_level_cache", machine.cache},
-            {"memory", machine.memory}, {"kernel", machine.kernel}}},
+           {{"cpu", machine.cpu},
+            {"cores", machine.cores},
+            {"last_level_cache", machine.cache},
+            {"memory", machine.memory},
+            {"kernel", machine.kernel}}},
           {"version", kVersion},
           {"date", utc_now()},
           {"results", points},
@@ -184,12 +200,14 @@ void run_allreduce(const BenchOptions& options, const Globals& globals) {
   }
   std::vector<BenchPoint> points;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    for (const BenchPoint& point : measure(options, knobs, ranks[i], i == 0)) points.push_back(point);
+    for (const BenchPoint& point : measure(options, knobs, ranks[i], i == 0))
+      points.push_back(point);
   }
   require(!points.empty(), "nothing to measure: no sizes or ranks");
   print_table(points);
   const nlohmann::json summary = summarise(points);
-  for (const auto& [key, value] : summary.items()) std::cout << fmt::format("{:<28} {:.3f}\n", key, value.get<double>());
+  for (const auto& [key, value] : summary.items())
+    std::cout << fmt::format("{:<28} {:.3f}\n", key, value.get<double>());
   if (!options.json.empty()) write_file(options.json, record_of(points, summary).dump(1) + "\n");
   if (!options.svg.empty()) write_file(options.svg, plot_of(points));
 }
@@ -199,8 +217,9 @@ void run_allreduce(const BenchOptions& options, const Globals& globals) {
 void add_bench_command(CLI::App& app, Globals& globals) {
   auto* bench = app.add_subcommand("bench", "Measures, with peers in the same run");
   bench->require_subcommand(1);
-  auto* allreduce = bench->add_subcommand(
-      "allreduce", "All-reduce by size and backend, against MPI_Allreduce, gloo::allreduce and the memory's floor");
+  auto* allreduce = bench->add_subcommand("allreduce",
+                                          "All-reduce by size and backend, against MPI_Allreduce, "
+                                          "gloo::allreduce and the memory's floor");
   auto options = std::make_shared<BenchOptions>();
   allreduce->add_flag("--quick", options->quick, "a few sizes, under 40 s");
   allreduce->add_option("--json", options->json, "write the record to this file");
@@ -208,7 +227,8 @@ void add_bench_command(CLI::App& app, Globals& globals) {
   allreduce->add_option("--sizes", options->sizes, "bytes a rank, e.g. 4,64KB,100MB");
   allreduce->add_option("--backends", options->backends,
                         fmt::format("what to measure: {}", fmt::join(contender_names(), ", ")));
-  allreduce->add_option("--ranks", options->ranks, "numbers of ranks; all backends run with the first")
+  allreduce
+      ->add_option("--ranks", options->ranks, "numbers of ranks; all backends run with the first")
       ->capture_default_str();
   allreduce->add_option("--dtype", options->dtype, "element type")->capture_default_str();
   allreduce->add_option("--mpi", options->mpi, "openmpi or mpich")->capture_default_str();
@@ -224,9 +244,12 @@ void add_bench_command(CLI::App& app, Globals& globals) {
 }
 
 void add_demo_command(CLI::App& app, Globals& globals) {
-  auto* demo = app.add_subcommand("demo", "Starts ranks on this machine that all-reduce, and shows what it took");
+  auto* demo = app.add_subcommand(
+      "demo", "Starts ranks on this machine that all-reduce, and shows what it took");
   auto ranks = std::make_shared<int>(2);
-  demo->add_option("-n,--np", *ranks, "number of ranks")->capture_default_str()->check(CLI::Range(1, 64));
+  demo->add_option("-n,--np", *ranks, "number of ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   add_knob_flags(*demo, globals);
   demo->callback([ranks, &globals] {
     globals.knobs();  // a wrong setting is an error here, not in the ranks
@@ -238,8 +261,11 @@ void add_demo_command(CLI::App& app, Globals& globals) {
     RankJob job;
     job.ranks = *ranks;
     job.arguments = {"bench", "rank"};
-    std::cout << fmt::format("{} ranks all-reduce over shared memory (floor: each adds 1 to its own memory):\n\n", *ranks);
-    print_table(nlohmann::json::parse(run_ranks(job, nlohmann::json(plan).dump())).get<std::vector<BenchPoint>>());
+    std::cout << fmt::format(
+        "{} ranks all-reduce over shared memory (floor: each adds 1 to its own memory):\n\n",
+        *ranks);
+    print_table(nlohmann::json::parse(run_ranks(job, nlohmann::json(plan).dump()))
+                    .get<std::vector<BenchPoint>>());
     std::cout << "\nMore: horon bench allreduce, horon info, horon --help\n";
   });
 }

@@ -24,7 +24,8 @@ constexpr uint64_t kFootprint = 640U << 20;
 constexpr uint64_t kRotateFrom = 1U << 20;  // smaller messages are about latency: they stay hot
 
 // Vectorised as far as the CPU goes, as our kernels are.
-__attribute__((target_clones("avx512f", "avx2", "default"))) void add_one(float* data, uint64_t count) {
+__attribute__((target_clones("avx512f", "avx2", "default"))) void add_one(float* data,
+                                                                          uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) data[i] += 1.0F;
 }
 
@@ -38,7 +39,9 @@ class Contender {
 
 class Floor final : public Contender {
  public:
-  void run(const BufferView& data) override { add_one(static_cast<float*>(data.data), data.bytes() / 4); }
+  void run(const BufferView& data) override {
+    add_one(static_cast<float*>(data.data), data.bytes() / 4);
+  }
 };
 
 class Ours final : public Contender {
@@ -57,7 +60,9 @@ class Ours final : public Contender {
 class Raw final : public Contender {
  public:
   explicit Raw(std::unique_ptr<RawPeer> peer) : peer_(std::move(peer)) {}
-  void run(const BufferView& data) override { peer_->all_reduce(static_cast<float*>(data.data), data.count); }
+  void run(const BufferView& data) override {
+    peer_->all_reduce(static_cast<float*>(data.data), data.count);
+  }
 
  private:
   std::unique_ptr<RawPeer> peer_;
@@ -79,18 +84,22 @@ std::unique_ptr<Contender> make_contender(const std::string& name, const Bootstr
   if (name == "shm_plain") return std::make_unique<Ours>(shm, Reduction::kFast, false);
   if (name == "raw_gloo") {
     const auto corner = make_prefix_store(info.store, "raw/");
-    return std::make_unique<Raw>(make_raw_gloo({.rank = info.rank, .size = info.size, .host_id = "", .interface = ""}, corner));
+    return std::make_unique<Raw>(make_raw_gloo(
+        {.rank = info.rank, .size = info.size, .host_id = "", .interface = ""}, corner));
   }
   if (name == "raw_mpi") {
-    return std::make_unique<Raw>(make_raw_mpi({.part_folders = part_folders(info.knobs.text("parts"))}));
+    return std::make_unique<Raw>(
+        make_raw_mpi({.part_folders = part_folders(info.knobs.text("parts"))}));
   }
   return std::make_unique<Ours>(connect(info, name), Reduction::kFast, false);
 }
 
 // Memory for all sizes and contenders: one piece on the heap of shm, one beside it.
 struct Arena {
-  Arena(Communicator& shm, uint64_t bytes) : heap(shm.allocate(bytes, DType::kU8)), plain(OwnedBuffer::host(bytes, DType::kU8)) {
-    for (const OwnedBuffer* one : {&heap, &plain}) std::fill_n(one->as<uint8_t>().data(), bytes, uint8_t{1});
+  Arena(Communicator& shm, uint64_t bytes)
+      : heap(shm.allocate(bytes, DType::kU8)), plain(OwnedBuffer::host(bytes, DType::kU8)) {
+    for (const OwnedBuffer* one : {&heap, &plain})
+      std::fill_n(one->as<uint8_t>().data(), bytes, uint8_t{1});
   }
   BufferView slice(bool on_heap, uint64_t at, uint64_t count, DType dtype) const {
     return {(on_heap ? heap : plain).as<uint8_t>().data() + at, count, dtype, {}};
@@ -111,11 +120,13 @@ class SizeRun {
       : plan_(plan), bytes_(bytes), dtype_(parse_dtype(plan.dtype)), sync_(sync), arena_(arena) {
     count_ = std::max<uint64_t>(bytes / size_of(dtype_), 1);
     copies_ = bytes >= kRotateFrom ? std::max<uint64_t>(kFootprint / bytes, 2) : 1;
-    // Small operations are timed several at a time; a clock read costs 25 ns, a barrier microseconds.
+    // Small operations are timed several at a time; a clock read costs 25 ns, a barrier
+    // microseconds.
     batch_ = bytes <= (64U << 10) ? 16 : bytes < kRotateFrom ? 4 : 1;
   }
 
-  std::vector<BenchPoint> run(std::vector<std::pair<std::string, std::unique_ptr<Contender>>>& contenders) {
+  std::vector<BenchPoint> run(
+      std::vector<std::pair<std::string, std::unique_ptr<Contender>>>& contenders) {
     std::vector<std::vector<double>> times(contenders.size());
     const Stopwatch watch;
     uint64_t turn = 0;  // every measurement takes the next buffer: nobody finds one warm
@@ -126,7 +137,8 @@ class SizeRun {
         if (round >= kWarmUp) times[c].push_back(time);
       }
       // All ranks stop after the same round: rank 0's clock decides.
-      std::vector<uint8_t> goes_on = {static_cast<uint8_t>(watch.seconds() < plan_.seconds || round < kWarmUp + 4)};
+      std::vector<uint8_t> goes_on = {
+          static_cast<uint8_t>(watch.seconds() < plan_.seconds || round < kWarmUp + 4)};
       sync_.broadcast(view_of(goes_on), 0);
       if (goes_on[0] == 0) break;
     }
@@ -138,7 +150,8 @@ class SizeRun {
 
   // Microseconds for one operation: the slowest rank counts.
   double measure(Contender& contender, uint64_t turn) {
-    const BufferView data = arena_.slice(contender.wants_heap(), turn % copies_ * bytes_, count_, dtype_);
+    const BufferView data =
+        arena_.slice(contender.wants_heap(), turn % copies_ * bytes_, count_, dtype_);
     sync_.barrier();
     const Stopwatch watch;
     for (int i = 0; i < batch_; ++i) contender.run(data);
@@ -147,8 +160,9 @@ class SizeRun {
     return time[0];
   }
 
-  std::vector<BenchPoint> points(const std::vector<std::pair<std::string, std::unique_ptr<Contender>>>& contenders,
-                                 const std::vector<std::vector<double>>& times) const {
+  std::vector<BenchPoint> points(
+      const std::vector<std::pair<std::string, std::unique_ptr<Contender>>>& contenders,
+      const std::vector<std::vector<double>>& times) const {
     std::vector<BenchPoint> all;
     double floor = 0;
     for (size_t c = 0; c < contenders.size(); ++c) {
@@ -197,23 +211,31 @@ void run_bench_rank(const BenchRankOptions& options) {
   const auto plan = nlohmann::json::parse(info.store->get("plan", soon)).get<BenchPlan>();
   const auto sync = connect(info, "shm");
   std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
-  for (const std::string& name : plan.contenders) contenders.emplace_back(name, make_contender(name, info, sync));
-  // After the libraries have started their threads: those stay free, the one that measures has a core.
+  for (const std::string& name : plan.contenders)
+    contenders.emplace_back(name, make_contender(name, info, sync));
+  // After the libraries have started their threads: those stay free, the one that measures has a
+  // core.
   const std::vector<int> cores = usable_cores();
-  if (static_cast<size_t>(info.size) <= cores.size()) pin_to_core(cores[static_cast<size_t>(info.rank)]);
+  if (static_cast<size_t>(info.size) <= cores.size())
+    pin_to_core(cores[static_cast<size_t>(info.rank)]);
   const uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
-  const Arena arena(*sync, std::max<uint64_t>(largest >= kRotateFrom ? kFootprint : 0, 2 * largest) + 64);
+  const Arena arena(*sync,
+                    std::max<uint64_t>(largest >= kRotateFrom ? kFootprint : 0, 2 * largest) + 64);
   std::vector<BenchPoint> points;
   for (size_t i = 0; i < plan.sizes.size(); ++i) {
     if (plan.shows_progress && info.rank == 0) {
-      std::cerr << fmt::format("\r{} ranks: {:>8}  [{:<{}}]", info.size, format_bytes(plan.sizes[i]),
-                               std::string(i + 1, '#'), plan.sizes.size())
+      std::cerr << fmt::format("\r{} ranks: {:>8}  [{:<{}}]", info.size,
+                               format_bytes(plan.sizes[i]), std::string(i + 1, '#'),
+                               plan.sizes.size())
                 << std::flush;
     }
-    for (const BenchPoint& point : SizeRun(plan, plan.sizes[i], *sync, arena).run(contenders)) points.push_back(point);
+    for (const BenchPoint& point : SizeRun(plan, plan.sizes[i], *sync, arena).run(contenders))
+      points.push_back(point);
   }
   if (plan.shows_progress && info.rank == 0) std::cerr << "\r" << std::string(60, ' ') << "\r";
-  if (info.rank == 0) info.store->set("result", nlohmann::json(points).dump(), Deadline::after(std::chrono::seconds(10)));
+  if (info.rank == 0)
+    info.store->set("result", nlohmann::json(points).dump(),
+                    Deadline::after(std::chrono::seconds(10)));
   sync->barrier();
 }
 

@@ -28,7 +28,8 @@ void check_command(const CLI::App& app, int argc, char** argv) {
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
   const std::string close = nearest(argv[1], names);
   throw UsageError(fmt::format("unknown command '{}'{}; there are: {}", argv[1],
-                               close.empty() ? "" : fmt::format(", did you mean '{}'?", close), fmt::join(names, ", ")));
+                               close.empty() ? "" : fmt::format(", did you mean '{}'?", close),
+                               fmt::join(names, ", ")));
 }
 
 int run(int argc, char** argv) {

@@ -15,8 +15,9 @@ constexpr double kLeft = 80;
 constexpr double kRight = 150;
 constexpr double kTop = 50;
 constexpr double kBottom = 60;
-constexpr std::array<const char*, 9> kColours = {"#888888", "#d62728", "#ff9896", "#9467bd", "#2ca02c",
-                                                 "#1f77b4", "#bcbd22", "#17becf", "#8c564b"};
+constexpr std::array<const char*, 9> kColours = {"#888888", "#d62728", "#ff9896",
+                                                 "#9467bd", "#2ca02c", "#1f77b4",
+                                                 "#bcbd22", "#17becf", "#8c564b"};
 
 struct Range {
   double low = 1e300;
@@ -45,7 +46,8 @@ class Frame {
     return kLeft + (std::log10(value) - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight);
   }
   double y(double value) const {
-    return kHeight - kBottom - (std::log10(value) - y_.low) / (y_.high - y_.low) * (kHeight - kTop - kBottom);
+    return kHeight - kBottom -
+           (std::log10(value) - y_.low) / (y_.high - y_.low) * (kHeight - kTop - kBottom);
   }
   const Range& decades() const { return y_; }
 
@@ -54,14 +56,17 @@ class Frame {
   Range y_;
 };
 
-std::string text_at(double x, double y, const std::string& text, const char* anchor, int size = 12) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y, anchor,
-                     size, text);
+std::string text_at(double x, double y, const std::string& text, const char* anchor,
+                    int size = 12) {
+  return fmt::format(
+      "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y,
+      anchor, size, text);
 }
 
 std::string line(double x1, double y1, double x2, double y2, const char* colour) {
-  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1, x2,
-                     y2, colour);
+  return fmt::format(
+      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1, x2,
+      y2, colour);
 }
 
 std::string draw_axes(const Plot& plot, const Frame& frame) {
@@ -79,8 +84,9 @@ std::string draw_axes(const Plot& plot, const Frame& frame) {
   }
   svg += line(kLeft, kTop, kLeft, bottom, "#333") + line(kLeft, bottom, right, bottom, "#333");
   svg += text_at((kLeft + right) / 2, kHeight - 14, plot.x_label, "middle");
-  svg += fmt::format("<text transform=\"translate(20,{:.0f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-                     (kTop + bottom) / 2, plot.y_label);
+  svg += fmt::format(
+      "<text transform=\"translate(20,{:.0f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
+      (kTop + bottom) / 2, plot.y_label);
   return svg + text_at((kLeft + right) / 2, 28, plot.title, "middle", 16);
 }
 
@@ -89,9 +95,11 @@ std::string draw_series(const Series& series, const Frame& frame, const char* co
   std::string dots;
   for (const auto& [x, y] : series.points) {
     path += fmt::format("{}{:.1f},{:.1f} ", path.empty() ? "M" : "L", frame.x(x), frame.y(y));
-    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>", frame.x(x), frame.y(y), colour);
+    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>", frame.x(x),
+                        frame.y(y), colour);
   }
-  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>{}\n", path, colour, dots);
+  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>{}\n", path,
+                     colour, dots);
 }
 
 }  // namespace
@@ -99,8 +107,10 @@ std::string draw_series(const Series& series, const Frame& frame, const char* co
 std::string draw_svg(const Plot& plot) {
   const Frame frame(plot);
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
+      "{1}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
+      "fill=\"white\"/>\n",
       kWidth, kHeight);
   svg += draw_axes(plot, frame);
   // Names at the right end of the lines, moved apart where they would overlap.
@@ -114,8 +124,9 @@ std::string draw_svg(const Plot& plot) {
   double last = -100;
   for (const auto& [wanted, i] : labels) {
     last = std::max(wanted, last + 15);
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" font-weight=\"bold\">{}</text>\n",
-                       kWidth - kRight + 10, last + 4, kColours[i % kColours.size()], plot.series[i].name);
+    svg += fmt::format(
+        "<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" font-weight=\"bold\">{}</text>\n",
+        kWidth - kRight + 10, last + 4, kColours[i % kColours.size()], plot.series[i].name);
   }
   return svg + "</svg>\n";
 }

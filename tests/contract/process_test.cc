@@ -74,6 +74,7 @@ std::vector<Arrangement> all_setups() {
     add("hier", 4, 2, "mpirun.openmpi", checks);
   }
   for (const char* backend : {"shm", "gloo"}) add(backend, 2, 0, "", "huge");
+  add("hier", 2, 2, "", "huge");
   add("mpi", 2, 0, "mpirun.openmpi", "huge");
   return setups;
 }

@@ -1,5 +1,6 @@
-// The NCCL part: a backend around another one. Headers, host buffers and whatever NCCL does not have go
-// through the inner backend; device buffers of types and operations that NCCL has stay on the device.
+// The NCCL part: a backend around another one. Headers, host buffers and whatever NCCL does not
+// have go through the inner backend; device buffers of types and operations that NCCL has stay on
+// the device.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <nccl.h>
@@ -19,7 +20,8 @@ namespace horon {
 namespace {
 
 void check(cudaError_t status, const char* action) {
-  if (status != cudaSuccess) throw Error(fmt::format("CUDA: {}: {}", action, cudaGetErrorString(status)));
+  if (status != cudaSuccess)
+    throw Error(fmt::format("CUDA: {}: {}", action, cudaGetErrorString(status)));
 }
 
 void check(ncclResult_t status, const char* action) {
@@ -74,14 +76,16 @@ bool has_native(const Header& header) {
   if (header.kind == OpKind::kBroadcast || header.kind == OpKind::kAllGather) return true;
   if (header.kind != OpKind::kAllReduce) return false;
   const bool wide = header.dtype == DType::kF32 || header.dtype == DType::kF64;
-  if (wide) return header.op == ReduceOp::kSum || header.op == ReduceOp::kAverage || header.op == ReduceOp::kProduct;
+  if (wide)
+    return header.op == ReduceOp::kSum || header.op == ReduceOp::kAverage ||
+           header.op == ReduceOp::kProduct;
   return !is_float(header.dtype) && header.op != ReduceOp::kAverage;
 }
 
 class NcclChannel final : public Channel {
  public:
-  NcclChannel(std::unique_ptr<Channel> inner, std::shared_ptr<Backend> backend, std::shared_ptr<DeviceRuntime> device,
-              std::vector<int> members, int gpu)
+  NcclChannel(std::unique_ptr<Channel> inner, std::shared_ptr<Backend> backend,
+              std::shared_ptr<DeviceRuntime> device, std::vector<int> members, int gpu)
       : inner_(std::move(inner)),
         backend_(std::move(backend)),
         device_(std::move(device)),
@@ -94,7 +98,8 @@ class NcclChannel final : public Channel {
   int index() const override { return inner_->index(); }
   int size() const override { return inner_->size(); }
   size_t inline_bytes() const override { return inner_->inline_bytes(); }
-  void arrive(const Header& header, std::span<const std::byte> inline_data, Milliseconds timeout) override {
+  void arrive(const Header& header, std::span<const std::byte> inline_data,
+              Milliseconds timeout) override {
     inner_->arrive(header, inline_data, timeout);
   }
   std::span<const Header> headers() const override { return inner_->headers(); }
@@ -103,24 +108,31 @@ class NcclChannel final : public Channel {
 
   void all_reduce(const Round& round, BufferView data, ReduceOp op) override {
     if (data.device.is_cpu()) return inner_->all_reduce(round, data, op);
-    if (!is_native(round)) return on_host(data, [&](const BufferView& host) { inner_->all_reduce(round, host, op); });
+    if (!is_native(round))
+      return on_host(data, [&](const BufferView& host) { inner_->all_reduce(round, host, op); });
     launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclAllReduce(data.data, data.data, data.count, *type_of(data.dtype), *op_of(op), comm, stream);
+      return ncclAllReduce(data.data, data.data, data.count, *type_of(data.dtype), *op_of(op), comm,
+                           stream);
     });
   }
   void broadcast(const Round& round, BufferView data, int root) override {
     if (data.device.is_cpu()) return inner_->broadcast(round, data, root);
-    if (!is_native(round)) return on_host(data, [&](const BufferView& host) { inner_->broadcast(round, host, root); });
+    if (!is_native(round))
+      return on_host(data, [&](const BufferView& host) { inner_->broadcast(round, host, root); });
     launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
-      return ncclBroadcast(data.data, data.data, data.count, *type_of(data.dtype), root, comm, stream);
+      return ncclBroadcast(data.data, data.data, data.count, *type_of(data.dtype), root, comm,
+                           stream);
     });
   }
   // Uneven sizes: one broadcast from each member, fused into one launch.
-  void all_gather(const Round& round, BufferView in, BufferView out, std::span<const uint64_t> offsets) override {
+  void all_gather(const Round& round, BufferView in, BufferView out,
+                  std::span<const uint64_t> offsets) override {
     if (out.device.is_cpu()) return inner_->all_gather(round, in, out, offsets);
     if (!is_native(round)) {
       const HostMirror input(in, true, device_.get());
-      return on_host(out, [&](const BufferView& host) { inner_->all_gather(round, input.view(), host, offsets); });
+      return on_host(out, [&](const BufferView& host) {
+        inner_->all_gather(round, input.view(), host, offsets);
+      });
     }
     launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
       check(ncclGroupStart(), "group");
@@ -128,21 +140,25 @@ class NcclChannel final : public Channel {
         const BufferView place = out.slice(offsets[member], offsets[member + 1] - offsets[member]);
         if (place.count == 0) continue;
         const void* from = member == index() ? in.data : place.data;
-        check(ncclBroadcast(from, place.data, place.count, *type_of(in.dtype), member, comm, stream), "gather");
+        check(
+            ncclBroadcast(from, place.data, place.count, *type_of(in.dtype), member, comm, stream),
+            "gather");
       }
       return ncclGroupEnd();
     });
   }
   // Never with device memory: takes_device_memory() says no.
-  void reduce_scatter(const Round& round, BufferView in, BufferView out, std::span<const uint64_t> offsets,
-                      ReduceOp op) override {
+  void reduce_scatter(const Round& round, BufferView in, BufferView out,
+                      std::span<const uint64_t> offsets, ReduceOp op) override {
     inner_->reduce_scatter(round, in, out, offsets, op);
   }
   void all_to_all(const Round& round, BufferView in, BufferView out,
                   const std::vector<std::vector<uint64_t>>& sends) override {
     inner_->all_to_all(round, in, out, sends);
   }
-  void reduce_tree(const Round& round, const TreeCall& call) override { inner_->reduce_tree(round, call); }
+  void reduce_tree(const Round& round, const TreeCall& call) override {
+    inner_->reduce_tree(round, call);
+  }
 
  private:
   // A rank that has joined does not take part, and NCCL cannot do without it.
@@ -222,7 +238,9 @@ class NcclBackend final : public Backend {
     return std::make_unique<NcclChannel>(inner_->open_channel(members, id), inner_, device_,
                                          std::vector<int>(members.begin(), members.end()), gpu_);
   }
-  OwnedBuffer allocate(uint64_t count, DType dtype) override { return inner_->allocate(count, dtype); }
+  OwnedBuffer allocate(uint64_t count, DType dtype) override {
+    return inner_->allocate(count, dtype);
+  }
   std::string dead_reason() const override { return inner_->dead_reason(); }
   void mark_dead(const Failure& failure) override { inner_->mark_dead(failure); }
   bool takes_device_memory(const Header& header) const override { return has_native(header); }
@@ -241,8 +259,8 @@ extern "C" {
 HORON_API const char* horon_part_version() { return horon::kBuildId; }
 
 HORON_API horon::Backend* horon_nccl_backend(std::unique_ptr<horon::Backend>* inner,
-                                             std::shared_ptr<horon::DeviceRuntime>* device, int local_rank,
-                                             std::string* why) {
+                                             std::shared_ptr<horon::DeviceRuntime>* device,
+                                             int local_rank, std::string* why) {
   try {
     const int gpus = (*device)->device_count();
     if ((*inner)->size() > 1 && local_rank >= gpus) {

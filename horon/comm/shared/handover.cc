@@ -76,7 +76,7 @@ std::vector<Fd> receive_with_fds(int socket, void* data, size_t bytes, size_t ma
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+  const ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   std::vector<Fd> fds;
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); got >= 0 && head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
