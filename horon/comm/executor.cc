@@ -49,6 +49,7 @@ Executor::Executor(std::shared_ptr<Backend> backend, std::unique_ptr<Channel> ch
     : backend_(std::move(backend)),
       channel_(std::move(channel)),
       options_(std::move(options)),
+      name_(backend_->name()),
       table_(options_.algorithm, channel_->inline_bytes()),
       last_active_(options_.members.size()) {
   std::iota(last_active_.begin(), last_active_.end(), 0);
@@ -134,9 +135,10 @@ int Executor::run_join(Milliseconds timeout) {
 }
 
 Executor::Item Executor::describe_item(const Request& request) {
-  Item item{request, {}, {}};
-  if (request.kind == OpKind::kReduceScatter && request.counts.empty()) {
-    item.request.counts = even_counts(request.in.count, size());
+  Item item;
+  item.request = &request;
+  if (request.kind == OpKind::kReduceScatter) {
+    item.counts = request.counts.empty() ? even_counts(request.in.count, size()) : request.counts;
   }
   Header& header = item.header;
   header.kind = request.kind;
@@ -154,7 +156,7 @@ Executor::Item Executor::describe_item(const Request& request) {
     header.reduction = exact ? Reduction::kExact : Reduction::kFast;
   }
   if (request.kind == OpKind::kReduceScatter) {
-    const auto& counts = item.request.counts;
+    const auto& counts = item.counts;
     header.layout = hash_bytes(counts.data(), counts.size() * sizeof(uint64_t));
     header.out_count = request.out.count;
   }
@@ -178,6 +180,19 @@ void Executor::add_exact_nodes(Item& item, const ExactSum& sum) const {
   }
 }
 
+// Whether the payload travels with the header, as far as this rank knows; it does if all think so.
+bool Executor::goes_inline(const Item& item) const {
+  const Request& request = *item.request;
+  if (request.exact != nullptr || request.kind == OpKind::kBarrier || !request.in.device.is_cpu())
+    return false;
+  return table_.choose({.kind = request.kind,
+                        .backend = name_,
+                        .device = DeviceKind::kCpu,
+                        .bytes = request.in.bytes(),
+                        .ranks = size(),
+                        .reachable = item.header.address != kNoAddress}) == Algorithm::kInline;
+}
+
 // Arrives with the description of all items; returns what everybody said about each of them.
 std::vector<Executor::Said> Executor::tell(std::vector<Item>& items, const Header& outer,
                                            Milliseconds timeout) {
@@ -190,13 +205,9 @@ std::vector<Executor::Said> Executor::tell(std::vector<Item>& items, const Heade
     append(blob, item.extra.data(), item.extra.size() * sizeof(uint64_t));
   }
   header.blob_bytes = static_cast<uint32_t>(blob.size());
-  const bool payload_fits = items.size() == 1 && !is_group && items[0].request.exact == nullptr &&
-                            items[0].request.kind != OpKind::kAllToAll &&
-                            items[0].request.in.device.is_cpu() &&
-                            items[0].request.in.bytes() <= channel_->inline_bytes();
-  if (payload_fits && items[0].request.kind != OpKind::kBarrier) {
-    const bool sends = outer.kind != OpKind::kBroadcast || items[0].request.root == index();
-    if (sends) told = bytes_of(items[0].request.in);
+  if (items.size() == 1 && !is_group && goes_inline(items[0])) {
+    const bool sends = outer.kind != OpKind::kBroadcast || items[0].request->root == index();
+    if (sends) told = bytes_of(items[0].request->in);
     header.is_inline = 1;
   } else if (blob.size() <= channel_->inline_bytes()) {
     told = blob;
@@ -214,7 +225,7 @@ std::vector<Executor::Said> Executor::tell(std::vector<Item>& items, const Heade
     if (items.empty()) return said;
     said[0].headers.assign(all.begin(), all.end());
     said[0].extra.resize(static_cast<size_t>(size()));
-    if (items[0].request.kind != OpKind::kAllToAll && items[0].request.exact == nullptr)
+    if (items[0].request->kind != OpKind::kAllToAll && items[0].request->exact == nullptr)
       return said;
     const auto blobs = read_blobs(blob, timeout);
     for (int member = 0; member < size(); ++member) {

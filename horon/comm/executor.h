@@ -33,7 +33,8 @@ class Executor {
  private:
   // One operation of a request as it is told to the others.
   struct Item {
-    Request request;  // with host memory
+    const Request* request = nullptr;  // with host memory; lives as long as the operation
+    std::vector<uint64_t> counts;      // reduce_scatter: the segments
     Header header;
     std::vector<uint64_t> extra;  // all_to_all: sends, receives; exact: first, level, address each
   };
@@ -47,6 +48,7 @@ class Executor {
   void run_on_host(const Request& request, Milliseconds timeout);
   int run_join(Milliseconds timeout);
   Item describe_item(const Request& request);
+  bool goes_inline(const Item& item) const;
   void add_exact_nodes(Item& item, const ExactSum& sum) const;
   std::vector<Said> tell(std::vector<Item>& items, const Header& outer, Milliseconds timeout);
   std::vector<std::vector<std::byte>> read_blobs(std::span<const std::byte> mine,
@@ -62,6 +64,7 @@ class Executor {
   std::shared_ptr<Backend> backend_;
   std::unique_ptr<Channel> channel_;
   Options options_;
+  std::string name_;  // of the backend
   AlgorithmTable table_;
   std::vector<int> last_active_;  // who contributed last time: for join
 };

@@ -28,22 +28,24 @@ Algorithm Executor::choose(const Said& said, const std::vector<int>& active) con
   const Header& first = said.headers[active.front()];
   uint64_t bytes = 0;
   bool all_inline = true;
+  bool reachable = true;
   for (int member : active) {
     bytes = std::max(bytes, said.headers[member].count * size_of(first.dtype));
+    reachable = reachable && said.headers[member].address != kNoAddress;
     all_inline = all_inline && said.headers[member].is_inline != 0;
   }
-  const std::string backend = backend_->name();
   const Algorithm chosen = table_.choose({.kind = first.kind,
-                                          .backend = backend,
+                                          .backend = name_,
                                           .device = DeviceKind::kCpu,
                                           .bytes = bytes,
-                                          .ranks = static_cast<int>(active.size())});
+                                          .ranks = static_cast<int>(active.size()),
+                                          .reachable = reachable});
   return chosen == Algorithm::kInline && !all_inline ? Algorithm::kDefault : chosen;
 }
 
 void Executor::move(const Item& item, const Said& said, const std::vector<int>& active,
                     Milliseconds timeout) {
-  const Request& request = item.request;
+  const Request& request = *item.request;
   if (request.kind == OpKind::kBarrier) return;
   const Round round{said.headers, active, timeout, choose(said, active)};
   if (round.algorithm == Algorithm::kInline) return move_inline(item, said, active);
@@ -52,7 +54,7 @@ void Executor::move(const Item& item, const Said& said, const std::vector<int>& 
       return is_exact(item.header) ? move_exact(item, said, round)
                                    : channel_->all_reduce(round, request.out, request.op);
     case OpKind::kReduceScatter:
-      return channel_->reduce_scatter(round, request.in, request.out, offsets_of(request.counts),
+      return channel_->reduce_scatter(round, request.in, request.out, offsets_of(item.counts),
                                       request.op);
     case OpKind::kAllGather:
       return move_gather(item, said, round);
@@ -72,7 +74,7 @@ void Executor::move(const Item& item, const Said& said, const std::vector<int>& 
 }
 
 void Executor::move_gather(const Item& item, const Said& said, const Round& round) {
-  const Request& request = item.request;
+  const Request& request = *item.request;
   const auto counts = brought_counts(said.headers, {round.active.begin(), round.active.end()});
   const auto offsets = offsets_of(counts);
   BufferView out = request.out;
@@ -91,7 +93,7 @@ void Executor::move_gather(const Item& item, const Said& said, const Round& roun
 
 // Everything is in the frames already.
 void Executor::move_inline(const Item& item, const Said& said, const std::vector<int>& active) {
-  const Request& request = item.request;
+  const Request& request = *item.request;
   const Round round{said.headers, active, Milliseconds(0), Algorithm::kInline};
   if (request.kind == OpKind::kAllGather) return move_gather(item, said, round);
   if (request.kind == OpKind::kBroadcast) {
@@ -102,7 +104,7 @@ void Executor::move_inline(const Item& item, const Said& said, const std::vector
   }
   uint64_t first = 0;
   if (request.kind == OpKind::kReduceScatter) {
-    first = offsets_of(request.counts)[static_cast<size_t>(index())] * size_of(request.in.dtype);
+    first = offsets_of(item.counts)[static_cast<size_t>(index())] * size_of(request.in.dtype);
   }
   std::vector<const void*> in;
   std::vector<TreeNode> leaves;
@@ -135,7 +137,7 @@ void Executor::move_inline(const Item& item, const Said& said, const std::vector
 // A plain exact all-reduce has one shard a rank, numbered by rank. Memory that peers cannot reach
 // is copied to the heap first where that makes a difference (shared memory).
 void Executor::move_exact(const Item& item, const Said& said, const Round& round) {
-  const Request& request = item.request;
+  const Request& request = *item.request;
   TreeCall call;
   call.dtype = request.out.dtype;
   call.nodes.resize(said.headers.size());

@@ -72,6 +72,8 @@ bool try_fused(const Args& args) {
   if (args.n_in != kIn) return false;
   if (args.n_out == kIn) {
     sum_fused<T, kIn, kIn>(args);
+  } else if (args.n_out == 2) {
+    sum_fused<T, kIn, 2>(args);
   } else if (args.n_out == 1) {
     sum_fused<T, kIn, 1>(args);
   } else {

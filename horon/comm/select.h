@@ -33,6 +33,7 @@ struct Situation {
   DeviceKind device = DeviceKind::kCpu;
   uint64_t bytes = 0;
   int ranks = 1;
+  bool reachable = false;  // peers can read and write the buffers where they are
 };
 
 class AlgorithmTable {

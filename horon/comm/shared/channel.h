@@ -49,6 +49,7 @@ class SharedChannel final : public Channel {
   bool all_reachable(const Round& round) const;
   void reduce_in_place(const Round& round, std::span<char* const> buffers, uint64_t count,
                        const BufferView& like, ReduceOp op) const;
+  void reduce_window(const Round& round, BufferView part, ReduceOp op);
   // Runs `body(lo, hi)` over windows of at most `window` elements of `total`.
   static void for_windows(uint64_t total, uint64_t window,
                           const std::function<void(uint64_t lo, uint64_t hi)>& body);

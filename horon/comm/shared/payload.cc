@@ -9,6 +9,8 @@
 namespace horon::shared {
 namespace {
 
+// Windows of an all-reduce stay in the second-level cache of the cores that fill and read them.
+constexpr uint64_t kReduceWindow = 512U << 10;
 constexpr uint64_t kGrain = 64;  // elements: no two members write one cache line
 
 int position_of(std::span<const int> active, int member) {
@@ -58,16 +60,40 @@ void SharedChannel::all_reduce(const Round& round, BufferView data, ReduceOp op)
     step(round);
     return;
   }
-  const size_t width = size_of(data.dtype);
-  for (int member : round.active) buffers.push_back(stage(member));
-  for_windows(data.count, kStageBytes / width, [&](uint64_t lo, uint64_t hi) {
-    char* mine = static_cast<char*>(data.data) + lo * width;
-    copy_bytes(stage(index_), mine, (hi - lo) * width);
-    step(round);
-    reduce_in_place(round, buffers, hi - lo, data, op);
-    step(round);
-    copy_bytes(mine, stage(index_), (hi - lo) * width);
-  });
+  const uint64_t window = kReduceWindow / size_of(data.dtype);
+  for_windows(data.count, window,
+              [&](uint64_t lo, uint64_t hi) { reduce_window(round, data.slice(lo, hi - lo), op); });
+}
+
+// Memory that peers cannot reach: I show them the runs that they own, reduce mine, and take theirs.
+void SharedChannel::reduce_window(const Round& round, BufferView part, ReduceOp op) {
+  const size_t width = size_of(part.dtype);
+  const auto runs = cut_evenly(part.count, round.active.size(), kGrain);
+  const int me = position_of(round.active, index_);
+  auto* mine = static_cast<char*>(part.data);
+  const auto bytes = [&](size_t k) { return (runs[k + 1] - runs[k]) * width; };
+  const auto n = round.active.size();
+  for (size_t k = 0; k < n; ++k) {
+    if (round.active[k] != index_)
+      copy_bytes(stage(index_) + runs[k] * width, mine + runs[k] * width, bytes(k));
+  }
+  step(round);
+  std::vector<const void*> in;
+  for (int member : round.active)
+    in.push_back((member == index_ ? mine : stage(member)) + runs[me] * width);
+  const std::vector<void*> out = {mine + runs[me] * width, stage(index_) + runs[me] * width};
+  reduce({.dtype = part.dtype,
+          .op = op,
+          .divisor = divisor_of(round),
+          .in = in,
+          .out = out,
+          .count = runs[me + 1] - runs[me]});
+  step(round);
+  for (size_t k = 0; k < n; ++k) {
+    const int owner = round.active[k];
+    if (owner != index_)
+      copy_bytes(mine + runs[k] * width, stage(owner) + runs[k] * width, bytes(k));
+  }
 }
 
 void SharedChannel::reduce_scatter(const Round& round, BufferView in, BufferView out,
