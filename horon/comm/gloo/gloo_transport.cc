@@ -233,14 +233,15 @@ class GlooTransport final : public Transport {
     return counters_[stream];
   }
 
-  // Waits for all; what did not complete is returned.
+  // Waits for all; what did not complete is returned. After a deadline the rest is asked, to know
+  // who is missing; Gloo then closes all connections. After anything else nothing more is touched:
+  // others must not see our connections break before they can read why.
   std::vector<size_t> finish(std::span<const Message> messages,
                              std::vector<std::unique_ptr<UnboundBuffer>>& buffers, Flight& flight) {
     std::vector<size_t> open;
     for (size_t i = 0; i < messages.size(); ++i) {
-      const bool started =
-          i < buffers.size() && !(flight.broken_peer >= 0 && i + 1 == buffers.size());
-      if (started && wait_one(messages[i], *buffers[i], flight)) {
+      const bool asks = !flight.aborted || flight.timed_out;
+      if (asks && i < buffers.size() && wait_one(messages[i], *buffers[i], flight)) {
         if (!messages[i].is_send) {
           const std::lock_guard lock(flight.mutex);
           std::erase(flight.peers, messages[i].peer);
@@ -248,7 +249,7 @@ class GlooTransport final : public Transport {
         flight.last_progress = Clock::now().time_since_epoch().count();
       } else {
         open.push_back(i);
-        flight.aborted = true;  // the others are only asked, not waited for
+        flight.aborted = true;
       }
     }
     return open;
@@ -285,9 +286,14 @@ class GlooTransport final : public Transport {
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
     if (flight.timed_out) {
       board_.report({FailureKind::kTimeout, board_.find_culprits(peers)});
-    } else if (!board_.look(Milliseconds(300))) {  // nobody says who it was: whose connection broke
-      board_.report({FailureKind::kLost,
-                     {flight.broken_peer >= 0 ? flight.broken_peer.load() : peers.front()}});
+    } else if (!board_.look(Milliseconds(0))) {
+      const int broken = flight.broken_peer >= 0 ? flight.broken_peer.load() : peers.front();
+      if (has_left(broken)) {
+        board_.report({FailureKind::kLeft, {broken}});
+      } else if (!board_.look(
+                     Milliseconds(300))) {  // nobody says who it was: whose connection broke
+        board_.report({FailureKind::kLost, {broken}});
+      }
     }
     board_.raise(doing, timeout);
   }
