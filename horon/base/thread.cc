@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 namespace horon {
 
@@ -11,6 +12,9 @@ std::jthread start_thread(const std::string& name, std::function<void(std::stop_
     body(stop);
   });
 }
+
+OwnProcess::OwnProcess() : process_(getpid()) {}
+bool OwnProcess::is_here() const { return getpid() == process_; }
 
 std::vector<int> usable_cores() {
   cpu_set_t mask;

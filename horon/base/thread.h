@@ -12,6 +12,16 @@ namespace horon {
 // destructor. The body must not throw.
 std::jthread start_thread(const std::string& name, std::function<void(std::stop_token)> body);
 
+// Remembers the process that made it: in a forked child destructors must not act for the parent.
+class OwnProcess {
+ public:
+  OwnProcess();
+  bool is_here() const;
+
+ private:
+  int process_;
+};
+
 // Cores that this process may run on (its affinity mask), at least 1.
 std::vector<int> usable_cores();
 

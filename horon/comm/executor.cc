@@ -57,7 +57,10 @@ Executor::Executor(std::shared_ptr<Backend> backend, std::unique_ptr<Channel> ch
 
 bool Executor::needs_staging(const Request& request) {
   const bool on_device = !request.in.device.is_cpu() || !request.out.device.is_cpu();
-  if (on_device && !backend_->takes_device_memory(describe_item(request).header)) return true;
+  const bool one_place = request.in.device == request.out.device && request.gathered == nullptr;
+  const bool native =
+      one_place && on_device && backend_->takes_device_memory(describe_item(request).header);
+  if (on_device && !native) return true;
   return std::any_of(request.items.begin(), request.items.end(),
                      [&](const Request& item) { return needs_staging(item); });
 }
@@ -77,7 +80,7 @@ void Executor::run(const Request& request) {
   std::vector<HostMirror> inputs;
   std::vector<HostMirror> outputs;
   for (Request* part : parts) {
-    const bool in_place = part->in.data == part->out.data;
+    const bool in_place = part->in.data == part->out.data && part->in.count == part->out.count;
     inputs.emplace_back(part->in, true, options_.device.get());
     outputs.push_back(in_place ? inputs.back()
                                : HostMirror(part->out, false, options_.device.get()));
@@ -115,7 +118,17 @@ void Executor::run_on_host(const Request& request, Milliseconds timeout) {
   const std::vector<Said> said = tell(items, outer, timeout);
   std::vector<int> active;
   check(said, active);
-  for (size_t i = 0; i < items.size(); ++i) move(items[i], said[i], active, timeout);
+  try {
+    for (size_t i = 0; i < items.size(); ++i) move(items[i], said[i], active, timeout);
+  } catch (const PeerLostError&) {
+    throw;
+  } catch (const TimeoutError&) {
+    throw;
+  } catch (
+      ...) {  // only here (no memory, CUDA): the others wait for us in the middle of the payload
+    backend_->mark_dead({FailureKind::kLost, {options_.members[static_cast<size_t>(index())]}});
+    throw;
+  }
 }
 
 int Executor::run_join(Milliseconds timeout) {
@@ -147,6 +160,7 @@ Executor::Item Executor::describe_item(const Request& request) {
   if (request.kind == OpKind::kBarrier) return item;
   header.dtype = request.in.dtype;
   header.count = request.in.count;
+  header.on_device = request.in.device.is_cpu() ? 0 : 1;  // what is staged is host memory by now
   header.address = request.exact == nullptr ? channel_->address_of(request.in) : kNoAddress;
   header.out_address = channel_->address_of(request.out);
   if (request.kind == OpKind::kAllReduce || request.kind == OpKind::kReduceScatter) {
@@ -300,8 +314,24 @@ void Executor::check(const std::vector<Said>& said, std::vector<int>& active) co
       }
       wrong = check_all_to_all(sends, receives, active, options_.members);
     }
+    if (wrong.empty() && first.reduction == Reduction::kExact && first.layout != 0) {
+      std::vector<TreeNode> leaves;
+      for (int member : active) {
+        for (const NodePlace& place : nodes_of(one.extra[member])) leaves.push_back(place.node);
+      }
+      if (leaves.empty()) wrong = "exact sum: no rank contributed a shard";
+      plan_tree(leaves);  // throws if a shard was contributed twice
+    }
     if (!wrong.empty()) throw UsageError(wrong, ExitCode::kMismatch);
   }
+}
+
+std::vector<NodePlace> Executor::nodes_of(const std::vector<uint64_t>& words) {
+  std::vector<NodePlace> nodes;
+  for (size_t i = 0; i + 3 <= words.size(); i += 3) {
+    nodes.push_back({{words[i], static_cast<uint32_t>(words[i + 1] & 63)}, words[i + 2]});
+  }
+  return nodes;
 }
 
 }  // namespace horon

@@ -48,6 +48,7 @@ class Executor {
   void run_on_host(const Request& request, Milliseconds timeout);
   int run_join(Milliseconds timeout);
   Item describe_item(const Request& request);
+  static std::vector<NodePlace> nodes_of(const std::vector<uint64_t>& words);
   bool goes_inline(const Item& item) const;
   void add_exact_nodes(Item& item, const ExactSum& sum) const;
   std::vector<Said> tell(std::vector<Item>& items, const Header& outer, Milliseconds timeout);

@@ -152,20 +152,15 @@ void Executor::move_exact(const Item& item, const Said& said, const Round& round
     shards_given = round.active.size();
   } else {
     for (int member : round.active) {
-      const auto& words = said.extra[member];
-      for (size_t i = 0; i + 3 <= words.size(); i += 3) {
-        const TreeNode node{words[i], static_cast<uint32_t>(words[i + 1] & 63)};
-        call.nodes[member].push_back({node, words[i + 2]});
-        // a node may reach beyond the last shard
-        shards_given +=
-            std::min<uint64_t>(1ULL << node.level, request.exact->shards() - node.first);
+      call.nodes[member] = nodes_of(said.extra[member]);
+      for (const NodePlace& place : call.nodes[member]) {  // a node may reach beyond the last shard
+        shards_given += std::min<uint64_t>(1ULL << place.node.level,
+                                           request.exact->shards() - place.node.first);
       }
     }
     for (const ExactSum::Kept& kept : request.exact->kept())
       call.mine.push_back(kept.array.view().data);
   }
-  if (shards_given == 0)
-    throw UsageError("exact sum: no rank contributed a shard", ExitCode::kMismatch);
   call.divisor = request.op == ReduceOp::kAverage ? static_cast<uint32_t>(shards_given) : 1;
   channel_->reduce_tree(round, call);
 }

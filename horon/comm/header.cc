@@ -24,7 +24,8 @@ bool same_request(const Header& a, const Header& b) {
   const bool equal_counts = a.kind != OpKind::kAllGather && a.kind != OpKind::kAllToAll;
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.reduction == b.reduction &&
          a.root == b.root && a.layout == b.layout && a.name_hash == b.name_hash &&
-         a.items == b.items && a.policy == b.policy && (!equal_counts || a.count == b.count);
+         a.items == b.items && a.policy == b.policy && a.on_device == b.on_device &&
+         (!equal_counts || a.count == b.count);
 }
 
 // "all_reduce: ranks asked for different things: ranks 0, 1: ...; rank 2: ..."
@@ -80,6 +81,7 @@ std::string describe(const Header& header) {
     const bool known = static_cast<size_t>(header.dtype) < kDTypeCount;
     text += fmt::format(" {}[{}]", known ? name_of(header.dtype) : "?", header.count);
   }
+  if (header.on_device != 0) text += " on the device";
   if (header.reduction == Reduction::kExact) text += " exact";
   if (header.kind == OpKind::kBroadcast) text += fmt::format(" from root {}", header.root);
   if (header.kind == OpKind::kReduceScatter)
@@ -125,6 +127,16 @@ Agreement agree(std::span<const Header> headers, std::span<const int> ranks) {
 std::string check_all_to_all(const std::vector<std::vector<uint64_t>>& sends,
                              const std::vector<std::vector<uint64_t>>& receives,
                              std::span<const int> active, std::span<const int> ranks) {
+  for (int to : active) {
+    for (size_t from = 0; from < receives[to].size(); ++from) {
+      const bool joined =
+          std::find(active.begin(), active.end(), static_cast<int>(from)) == active.end();
+      if (joined && receives[to][from] != 0) {
+        return fmt::format("all_to_all: rank {} expects {} elements from rank {}, which has joined",
+                           ranks[to], receives[to][from], ranks[from]);
+      }
+    }
+  }
   for (int from : active) {
     for (int to : active) {
       if (sends[from][to] != receives[to][from]) {

@@ -32,7 +32,8 @@ struct Header {
   uint32_t policy = 0;     // hash of the settings that must be equal on all ranks
   uint8_t is_inline = 0;   // the payload came along
   uint8_t is_invalid = 0;  // the request makes no sense; `name` says why
-  uint16_t reserved = 0;
+  uint8_t on_device = 0;   // the payload goes from device to device, not through the host
+  uint8_t reserved = 0;
   char name[48] = {};  // beginning of the name, for messages
 };
 static_assert(sizeof(Header) == 128);

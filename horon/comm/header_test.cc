@@ -47,6 +47,7 @@ TEST(Agree, SeesEveryDifference) {
   EXPECT_TRUE(differs([](Header& h) { set_name(h, "b"); }));
   EXPECT_TRUE(differs([](Header& h) { h.layout = 1; }));
   EXPECT_TRUE(differs([](Header& h) { h.policy = 1; }));
+  EXPECT_TRUE(differs([](Header& h) { h.on_device = 1; }));
   EXPECT_TRUE(differs([](Header& h) { h.is_invalid = 1; }));
   EXPECT_FALSE(differs([](Header& h) { h.address = 4096; }));
 }
@@ -91,6 +92,9 @@ TEST(AllToAll, ComparesBothSides) {
   EXPECT_EQ(check_all_to_all(sends, receives, both, both), "");
   EXPECT_EQ(check_all_to_all(sends, {{1, 3}, {5, 4}}, both, both),
             "all_to_all: rank 0 sends 2 elements to rank 1, which expects 5");
+  const std::vector<int> only_second = {1};
+  EXPECT_EQ(check_all_to_all(sends, receives, only_second, both),
+            "all_to_all: rank 1 expects 2 elements from rank 0, which has joined");
 }
 
 TEST(Requests, AreCheckedBeforeAnybodyIsTold) {

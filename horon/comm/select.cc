@@ -66,7 +66,8 @@ bool fits(const Rule& rule, const Situation& situation) {
 }
 
 Algorithm parse_algorithm(const std::string& name, OpKind kind) {
-  std::vector<std::string> known = {"inline"};
+  std::vector<std::string> known;
+  if (kind != OpKind::kAllToAll) known.emplace_back("inline");
   for (const Rule& rule : kRules) {
     if (rule.kind == kind) known.emplace_back(name_of(rule.algorithm));
   }

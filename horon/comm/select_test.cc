@@ -39,6 +39,7 @@ TEST(Select, RefusesNonsense) {
   EXPECT_THROW(AlgorithmTable("all_reduce=magic", 384), UsageError);
   EXPECT_THROW(AlgorithmTable("all_reduce=tree", 384), UsageError);
   EXPECT_THROW(AlgorithmTable("fly=inline", 384), UsageError);
+  EXPECT_THROW(AlgorithmTable("all_to_all=inline", 384), UsageError);
   EXPECT_THROW(AlgorithmTable("all_reduce", 384), UsageError);
 }
 

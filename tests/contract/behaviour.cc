@@ -44,6 +44,41 @@ void grouped(Context& context) {
   }
 }
 
+// Buffers outside the heap go through windows that each operation cuts in its own way.
+void mixed_windows(Context& context) {
+  Communicator& comm = context.comm;
+  const auto expected = static_cast<float>(comm.size());
+  for (int round = 0; round < 60; ++round) {
+    std::vector<float> a(1000, 1.0F);
+    std::vector<float> b(static_cast<size_t>(100 + round), 1.0F);
+    std::vector<float> c(231'072, 1.0F);
+    comm.run(Request::group({Request::all_reduce(view_of(a)), Request::all_reduce(view_of(b)),
+                             Request::all_reduce(view_of(c)), Request::broadcast(view_of(b), 0)}));
+    for (const auto* one : {&a, &b, &c}) {
+      expect(std::count(one->begin(), one->end(), expected) == static_cast<ptrdiff_t>(one->size()),
+             fmt::format("{} elements in round {}", one->size(), round));
+    }
+  }
+}
+
+// Nothing moves if an exact sum in a group cannot be finished.
+void grouped_exact(Context& context) {
+  Communicator& comm = context.comm;
+  if (comm.size() < 2) return;
+  std::vector<float> a(10, 1.0F);
+  std::vector<float> one(4, 1.0F);
+  ExactSum sum = comm.exact_sum(4, DType::kF32, 8);
+  sum.add(3, view_of(one));
+  bool thrown = false;
+  try {
+    comm.run(
+        Request::group({Request::all_reduce(view_of(a)), Request::all_reduce(sum, view_of(one))}));
+  } catch (const UsageError&) {
+    thrown = true;
+  }
+  expect(thrown && a == std::vector<float>(10, 1.0F), "a payload moved");
+}
+
 // All or nothing: one item that differs stops all of them.
 void grouped_mismatch(Context& context) {
   Communicator& comm = context.comm;
@@ -394,6 +429,8 @@ void many_groups(Context& context) {
 
 std::vector<Check> behaviour_checks() {
   return {{"grouped", grouped},
+          {"mixed_windows", mixed_windows},
+          {"grouped_exact", grouped_exact},
           {"grouped_mismatch", grouped_mismatch},
           {"join", join},
           {"join_ends_together", join_ends_together},

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "horon/base/error.h"
+#include "horon/base/thread.h"
 #include "horon/comm/p2p/failure_board.h"
 #include "horon/comm/p2p/peer_watch.h"
 
@@ -163,6 +164,7 @@ class GlooTransport final : public Transport {
 
   // Says goodbye first: that our process ends later is then no surprise to anybody.
   ~GlooTransport() override {
+    if (!process_.is_here()) return;  // a forked child does not speak for its parent
     try {
       store_->set(goodbye(options_.rank), "1", Deadline::after(std::chrono::seconds(1)));
     } catch (const std::exception&) {  // the store is gone; so are the others
@@ -358,6 +360,7 @@ class GlooTransport final : public Transport {
     flights_.erase(place);
   }
 
+  OwnProcess process_;
   GlooOptions options_;
   std::shared_ptr<Store> store_;
   FailureBoard board_;

@@ -14,6 +14,7 @@ constexpr uint64_t kGrain = 64;  // elements
 // Who waits for somebody that waits himself has more patience: the one next to the culprit names
 // it.
 constexpr Milliseconds kGrace{300};
+constexpr uint64_t kWindowBytes = 64U << 20;
 
 uint64_t derive(uint64_t id, uint64_t role) { return (id ^ role * 0x9e3779b97f4a7c15ULL) | 1; }
 
@@ -120,16 +121,20 @@ class HierChannel final : public Channel {
         return std::find(one.begin(), one.end(), root) != one.end();
       });
       const bool is_here = *host == mine_;
-      LocalRound local(*this, round, 0);
-      if (is_here) local_->broadcast(local.round, data, position_in(*host, root));
-      if (leaders_) {
-        AllOf all(hosts_.size(), round);
-        leaders_->broadcast(all.round, data, static_cast<int>(host - hosts_.begin()));
-      }
-      if (!is_here) {
+      const size_t width = size_of(data.dtype);
+      for (uint64_t lo = 0; lo < data.count; lo += kWindowBytes / width) {
+        const BufferView part =
+            data.slice(lo, std::min<uint64_t>(kWindowBytes / width, data.count - lo));
+        const LocalRound local(*this, round, lo * width);
+        if (is_here) local_->broadcast(local.round, part, position_in(*host, root));
+        if (leaders_) {
+          const AllOf all(hosts_.size(), round);
+          leaders_->broadcast(all.round, part, static_cast<int>(host - hosts_.begin()));
+        }
+        if (is_here) continue;
         local_->arrive(round.headers[index_], {},
                        round.timeout);  // nobody reads before the leader has it
-        local_->broadcast(local.round, data, 0);
+        local_->broadcast(local.round, part, 0);
       }
     });
   }
@@ -213,13 +218,23 @@ class HierChannel final : public Channel {
     return round.algorithm != Algorithm::kFlat && all_active(round) && !narrow && !integer_average;
   }
 
+  // In windows, so that members that only wait for the others meet them often: each is progress.
   void reduce_two_levels(const Round& round, BufferView data, ReduceOp op) {
+    const uint64_t window = kWindowBytes / size_of(data.dtype);
+    for (uint64_t lo = 0; lo < data.count; lo += window) {
+      reduce_window(round, data.slice(lo, std::min(window, data.count - lo)),
+                    lo * size_of(data.dtype), op);
+    }
+  }
+
+  // `skip`: bytes from the beginning of the whole buffer, whose address peers know.
+  void reduce_window(const Round& round, BufferView data, uint64_t skip, ReduceOp op) {
     const size_t width = size_of(data.dtype);
     auto runs = cut_evenly(data.count, rails_, kGrain);
     runs.resize(mine_.size() + 1, data.count);  // members beyond the rails own nothing
     const BufferView share = data.slice(runs[position_], runs[position_ + 1] - runs[position_]);
     const ReduceOp inner = op == ReduceOp::kAverage ? ReduceOp::kSum : op;
-    const LocalRound whole(*this, round, 0);
+    const LocalRound whole(*this, round, skip);
     local_->reduce_scatter(whole.round, data, share, runs, inner);
     if (rail_) {
       const AllOf all(hosts_.size(), round);
@@ -227,7 +242,7 @@ class HierChannel final : public Channel {
       if (op == ReduceOp::kAverage) divide(share, static_cast<uint32_t>(members_.size()));
     }
     std::vector<uint64_t> skips(runs.begin(), runs.end() - 1);
-    for (uint64_t& skip : skips) skip *= width;
+    for (uint64_t& one : skips) one = one * width + skip;
     // A meeting first: nobody may read a share before its owner has finished it.
     const LocalRound shares(*this, round, skips);
     local_->arrive(round.headers[index_], {}, round.timeout);

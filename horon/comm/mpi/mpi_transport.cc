@@ -100,11 +100,11 @@ class MpiTransport final : public Transport {
     for (size_t i = 0; i < messages.size(); ++i) {
       const Message& message = messages[i];
       const int bytes = static_cast<int>(message.bytes);
-      if (message.is_send) {
-        MPI_Isend(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i]);
-      } else {
-        MPI_Irecv(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i]);
-      }
+      const int status =
+          message.is_send
+              ? MPI_Isend(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i])
+              : MPI_Irecv(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i]);
+      if (status != MPI_SUCCESS) lose(message.peer, timeout, doing);
     }
     wait_all(messages, requests, timeout, doing);
   }
@@ -123,8 +123,9 @@ class MpiTransport final : public Transport {
     bool noted = false;
     for (uint64_t turn = 0; open > 0; ++turn) {
       int completed = 0;
-      MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &completed, done.data(),
-                   MPI_STATUSES_IGNORE);
+      const int status = MPI_Testsome(static_cast<int>(requests.size()), requests.data(),
+                                      &completed, done.data(), MPI_STATUSES_IGNORE);
+      if (status != MPI_SUCCESS) lose(messages.front().peer, timeout, doing);
       if (completed == MPI_UNDEFINED) return;
       if (completed > 0) {
         open -= static_cast<size_t>(completed);
@@ -153,6 +154,13 @@ class MpiTransport final : public Transport {
     }
   }
 
+  // MPI itself reports an error: the connection is of no more use.
+  [[noreturn]] void lose(int peer, Milliseconds timeout, const std::string& doing) {
+    finalize_is_safe() = false;
+    board_.report({FailureKind::kLost, {peer}});
+    board_.raise(doing, timeout);
+  }
+
   static std::vector<int> open_peers(std::span<const Message> messages,
                                      const std::vector<MPI_Request>& requests) {
     std::vector<int> peers;
@@ -164,11 +172,17 @@ class MpiTransport final : public Transport {
     return peers;
   }
 
-  [[noreturn]] void give_up(std::span<const Message> messages,
-                            const std::vector<MPI_Request>& requests, Milliseconds timeout,
-                            const std::string& doing) {
+  [[noreturn]] void give_up(std::span<const Message> messages, std::vector<MPI_Request>& requests,
+                            Milliseconds timeout, const std::string& doing) {
     finalize_is_safe() = false;
     const std::vector<int> peers = open_peers(messages, requests);
+    for (size_t i = 0; i < requests.size();
+         ++i) {  // nothing may arrive in memory that is the caller's again
+      if (messages[i].is_send || requests[i] == MPI_REQUEST_NULL) continue;
+      int gone = 0;
+      MPI_Cancel(&requests[i]);
+      MPI_Test(&requests[i], &gone, MPI_STATUS_IGNORE);
+    }
     board_.report({FailureKind::kTimeout, board_.find_culprits(peers)});
     board_.raise(doing, timeout);
   }

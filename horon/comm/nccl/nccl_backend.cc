@@ -178,7 +178,7 @@ class NcclChannel final : public Channel {
     check(cudaDeviceSynchronize(), "wait for what the caller has queued");
     auto* stream = static_cast<cudaStream_t>(stream_->handle());
     check(body(comm_, stream), "start");
-    wait(round, stream);
+    wait(round, [&] { return is_settled() && is_done(stream); });
   }
 
   // The id of a new NCCL communicator travels in the frames of the inner channel.
@@ -191,23 +191,38 @@ class NcclChannel final : public Channel {
     const auto* bytes = reinterpret_cast<const std::byte*>(&id);
     inner_->arrive(mine, {bytes, sizeof(id)}, round.timeout);
     std::memcpy(&id, inner_->inline_data(0), sizeof(id));
-    check(ncclCommInitRank(&comm_, size(), id, index()), "connect the GPUs");
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // every call returns at once and is waited for below
+    check(ncclCommInitRankConfig(&comm_, size(), id, index(), &config), "connect the GPUs");
+    wait(round, [&] { return is_settled(); });
   }
 
-  // Polls, so that an error of NCCL or the deadline ends the wait.
-  void wait(const Round& round, cudaStream_t stream) {
+  // False while NCCL is still busy with a call; throws what it ended with.
+  bool is_settled() const {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), "ask for errors");
+    check(state, "run");
+    return state != ncclInProgress;
+  }
+
+  static bool is_done(cudaStream_t stream) {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state != cudaErrorNotReady) check(state, "run");
+    return state == cudaSuccess;
+  }
+
+  // Polls, so that an error of NCCL, a lost peer or the deadline ends the wait.
+  template <typename Done>
+  void wait(const Round& round, Done done) {
     const Deadline deadline = Deadline::after(round.timeout);
-    while (true) {
-      const cudaError_t state = cudaStreamQuery(stream);
-      if (state == cudaSuccess) return;
-      if (state != cudaErrorNotReady) check(state, "run");
-      ncclResult_t failure = ncclSuccess;
-      ncclCommGetAsyncError(comm_, &failure);
-      if (failure != ncclSuccess || deadline.passed()) give_up(round);
+    for (uint64_t turn = 1; !done(); ++turn) {
+      const bool looks = turn % 64 == 0;
+      if (deadline.passed() || (looks && !backend_->dead_reason().empty())) give_up(round);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
 
+  // The first failure that the inner backend knows stands; else the others did not come.
   [[noreturn]] void give_up(const Round& round) {
     ncclCommAbort(comm_);
     comm_ = nullptr;
@@ -215,6 +230,7 @@ class NcclChannel final : public Channel {
     others.erase(others.begin() + index());
     const Failure failure{FailureKind::kTimeout, others};
     backend_->mark_dead(failure);
+    inner_->arrive(round.headers[index()], {}, round.timeout);  // throws what stands
     raise(failure, describe(round.headers[index()]), members_[index()], round.timeout);
   }
 

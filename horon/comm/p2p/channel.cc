@@ -32,7 +32,14 @@ P2pChannel::P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> me
   transport_->open_stream(id_);
 }
 
-P2pChannel::~P2pChannel() { transport_->close_stream(id_); }
+P2pChannel::~P2pChannel() {
+  if (!transport_->dead_reason().empty()) {
+    // A message that was given up may still be on its way into these: they are left to it.
+    static_cast<void>(new std::vector<std::byte>(std::move(frames_)));
+    static_cast<void>(new std::vector<std::byte>(std::move(scratch_)));
+  }
+  transport_->close_stream(id_);
+}
 
 void P2pChannel::exchange(const std::vector<Message>& messages, Milliseconds timeout) {
   std::vector<Message> pieces;

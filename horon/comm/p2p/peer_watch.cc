@@ -72,6 +72,10 @@ PeerWatch::PeerWatch(const Options& options, Store& store, Deadline deadline,
 }
 
 PeerWatch::~PeerWatch() {
+  if (!process_.is_here()) {  // a forked child: the thread is not here to be joined
+    thread_.detach();
+    return;
+  }
   thread_.request_stop();
   wake();
   thread_.join();

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "horon/base/thread.h"
 #include "horon/net/store.h"
 
 namespace horon {
@@ -36,6 +37,7 @@ class PeerWatch {
   int wake_ = -1;
   std::function<void(int)> on_death_;
   std::function<bool()> on_tick_;
+  OwnProcess process_;
   std::jthread thread_;
 };
 

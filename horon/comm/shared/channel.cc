@@ -11,6 +11,8 @@ namespace {
 
 // Spinning looks at the clock only now and then: a pause costs 40-140 cycles.
 constexpr int kPausesPerLook = 16;
+// Progress is the operation's number and, below it, the step within it.
+constexpr int kStepBits = 28;
 // A sleeper looks around at least this often, whatever happens to wake-ups.
 constexpr auto kSlice = std::chrono::milliseconds(50);
 
@@ -36,7 +38,7 @@ SharedChannel::SharedChannel(std::shared_ptr<World> world, std::vector<int> memb
 }
 
 SharedChannel::~SharedChannel() {
-  world_->close_channel(channel_, static_cast<uint32_t>(members_.size()));
+  if (process_.is_here()) world_->close_channel(channel_, static_cast<uint32_t>(members_.size()));
 }
 
 void SharedChannel::arrive(const Header& header, std::span<const std::byte> inline_data,
@@ -51,7 +53,7 @@ void SharedChannel::arrive(const Header& header, std::span<const std::byte> inli
     std::memcpy(world_->at(world_->layout().inline_at(channel_, index_, parity)),
                 inline_data.data(), inline_data.size());
   }
-  meet(control_.arrive, static_cast<uint32_t>(members_.size()), sequence_ << 16, timeout);
+  meet(control_.arrive, static_cast<uint32_t>(members_.size()), sequence_ << kStepBits, timeout);
   for (size_t i = 0; i < members_.size(); ++i) headers_[i] = states_[i].headers[parity];
 }
 
@@ -88,7 +90,7 @@ void SharedChannel::meet(Barrier& barrier, uint32_t parties, uint64_t stamp, Mil
 void SharedChannel::step(const Round& round) {
   if (round.active.size() < 2) return;
   ++steps_;
-  meet(control_.step, static_cast<uint32_t>(round.active.size()), (sequence_ << 16) | steps_,
+  meet(control_.step, static_cast<uint32_t>(round.active.size()), (sequence_ << kStepBits) | steps_,
        round.timeout);
 }
 
@@ -105,7 +107,7 @@ void SharedChannel::wait(Barrier& barrier, uint32_t seen, uint64_t stamp, Millis
   barrier.sleepers.fetch_add(1);
   try {
     while (!open()) {
-      check_peers(stamp, deadline.passed(), timeout);
+      check_peers(stamp, deadline, timeout);
       const auto slice = std::chrono::nanoseconds(deadline.left(kSlice)).count();
       futex_wait(barrier.epoch, seen, std::max<int64_t>(slice, 1000));
     }
@@ -118,13 +120,21 @@ void SharedChannel::wait(Barrier& barrier, uint32_t seen, uint64_t stamp, Millis
 }
 
 // Throws if the world is dead, if somebody we wait for has left, or if we are late.
-void SharedChannel::check_peers(uint64_t stamp, bool late, Milliseconds timeout) {
+void SharedChannel::check_peers(uint64_t stamp, Deadline deadline, Milliseconds timeout) {
   std::vector<int> behind = ranks_behind(stamp);
   std::erase_if(behind, [&](int rank) { return world_->control().left[rank].load() == 0; });
   if (!behind.empty()) world_->abort({FailureKind::kLeft, job_ranks(behind)});
-  if (late) {
-    const std::vector<int> missing = ranks_behind(stamp);
-    if (!missing.empty()) world_->abort({FailureKind::kTimeout, job_ranks(missing)});
+  std::vector<int> missing = ranks_behind(stamp);
+  // Nobody is behind, and still we wait: somebody stopped between showing that it came and being
+  // counted.
+  if (missing.empty() && Clock::now() - std::chrono::seconds(1) > deadline.at()) missing = members_;
+  std::erase(missing, members_[static_cast<size_t>(index_)]);
+  if (deadline.passed() && !missing.empty()) {
+    const Failure failure{FailureKind::kTimeout, job_ranks(missing)};
+    world_->abort(failure);
+    // If whoever raised the alarm before us died before saying why, we say it ourselves.
+    if (!world_->is_aborted())
+      raise(failure, describe(headers_[index_]), world_->name_of(world_->rank()), timeout);
   }
   if (world_->is_aborted()) world_->throw_abort(describe(headers_[index_]), timeout);
 }

@@ -57,7 +57,7 @@ class SharedChannel final : public Channel {
   void meet(Barrier& barrier, uint32_t parties, uint64_t stamp, Milliseconds timeout);
   void step(const Round& round);  // meet over the active members
   void wait(Barrier& barrier, uint32_t seen, uint64_t stamp, Milliseconds timeout);
-  void check_peers(uint64_t stamp, bool late, Milliseconds timeout);
+  void check_peers(uint64_t stamp, Deadline deadline, Milliseconds timeout);
   std::vector<int> ranks_behind(uint64_t stamp) const;
   std::vector<int> job_ranks(std::vector<int> ranks) const;
 
@@ -70,6 +70,7 @@ class SharedChannel final : public Channel {
   uint64_t sequence_ = 0;
   uint64_t steps_ = 0;  // barriers since the last arrive
   std::vector<Header> headers_;
+  OwnProcess process_;
 };
 
 }  // namespace horon::shared

@@ -76,7 +76,10 @@ std::vector<Fd> receive_with_fds(int socket, void* data, size_t bytes, size_t ma
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  ssize_t got = -1;
+  do {
+    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
   std::vector<Fd> fds;
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); got >= 0 && head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
@@ -131,7 +134,11 @@ class Doorway {
   Fd accept_one(Deadline deadline) const {
     const auto left = std::chrono::duration_cast<Milliseconds>(deadline.left()).count();
     pollfd ready{socket_.get(), POLLIN, 0};
-    if (poll(&ready, 1, static_cast<int>(left)) <= 0) return Fd();
+    while (true) {
+      const int count = poll(&ready, 1, static_cast<int>(left));
+      if (count > 0) break;
+      if (count == 0 || errno != EINTR || deadline.passed()) return Fd();
+    }
     return Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
 
@@ -202,7 +209,13 @@ Handover visit(const HandoverOptions& options, Store& store, Deadline deadline) 
   char answer = 0;
   const auto expected = static_cast<size_t>(options.size) + 1;
   auto fds = receive_with_fds(connection.get(), &answer, 1, expected);
-  if (fds.size() != expected) throw TimeoutError("shm: rank 0 did not hand over the memory", {0});
+  if (fds.size() != expected) {
+    throw TimeoutError(
+        fmt::format(
+            "shm: rank {} did not hand over the memory; another rank of this host may be missing",
+            options.names[0]),
+        {options.names[0]});
+  }
   Handover result;
   result.memory = std::move(fds[0]);
   for (size_t i = 1; i < fds.size(); ++i) result.processes.push_back(std::move(fds[i]));

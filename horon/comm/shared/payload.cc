@@ -94,6 +94,7 @@ void SharedChannel::reduce_window(const Round& round, BufferView part, ReduceOp 
     if (owner != index_)
       copy_bytes(mine + runs[k] * width, stage(owner) + runs[k] * width, bytes(k));
   }
+  step(round);  // what follows may cut the stage in another way
 }
 
 void SharedChannel::reduce_scatter(const Round& round, BufferView in, BufferView out,

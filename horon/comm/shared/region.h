@@ -23,7 +23,7 @@ struct Barrier {
 };
 
 struct Member {
-  // Operation number << 16 | step: who is behind. Written by its member alone.
+  // Operation number and step within it: who is behind. Written by its member alone.
   alignas(64) std::atomic<uint64_t> progress;
   alignas(64) Header headers[2];  // by parity of the operation number
 };

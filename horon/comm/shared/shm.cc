@@ -26,6 +26,10 @@ class Watcher {
     thread_ = start_thread("hrn-watch", [this](const std::stop_token& stop) { run(stop); });
   }
   ~Watcher() {
+    if (!process_.is_here()) {  // a forked child: the thread is not here to be joined
+      thread_.detach();
+      return;
+    }
     thread_.request_stop();
     const uint64_t one = 1;
     while (write(wake_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
@@ -56,6 +60,7 @@ class Watcher {
   std::vector<Fd> processes_;
   Fd wake_;
   std::weak_ptr<World> world_;
+  OwnProcess process_;
   std::jthread thread_;
 };
 

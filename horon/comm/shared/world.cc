@@ -35,7 +35,7 @@ Clock::duration spin_time(const std::string& setting, int local_ranks) {
 class World::Heap {
  public:
   Heap(std::shared_ptr<Mapping> mapping, size_t begin, size_t bytes)
-      : mapping_(std::move(mapping)), begin_(begin) {
+      : mapping_(std::move(mapping)) {
     free_[begin] = bytes;
   }
 
@@ -59,6 +59,7 @@ class World::Heap {
   }
 
   void give(size_t offset, size_t bytes) {
+    if (!process_.is_here()) return;  // a forked child's copy: the memory is the parent's
     const std::lock_guard lock(mutex_);
     fallocate(mapping_->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(offset), static_cast<off_t>(bytes));
@@ -79,7 +80,7 @@ class World::Heap {
 
  private:
   std::shared_ptr<Mapping> mapping_;
-  size_t begin_;
+  OwnProcess process_;
   std::mutex mutex_;               // guards free_
   std::map<size_t, size_t> free_;  // offset -> bytes
 };
@@ -87,7 +88,6 @@ class World::Heap {
 World::World(WorldOptions options, std::shared_ptr<Mapping> mapping)
     : options_(std::move(options)),
       layout_(options_.size, options_.heap_bytes),
-      process_(getpid()),
       mapping_(std::move(mapping)) {
   if (layout_.heap_bytes > 0) {
     heap_ = std::make_shared<Heap>(mapping_, layout_.heap_at(options_.rank), layout_.heap_bytes);
@@ -95,7 +95,7 @@ World::World(WorldOptions options, std::shared_ptr<Mapping> mapping)
 }
 
 World::~World() {
-  if (getpid() != process_) return;  // a forked child that ends must not say goodbye for its parent
+  if (!process_.is_here()) return;  // a forked child that ends must not say goodbye for its parent
   control().left[options_.rank].store(1);
   wake_all();
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "horon/base/log.h"
+#include "horon/base/thread.h"
 #include "horon/comm/channel.h"
 #include "horon/comm/shared/region.h"
 
@@ -72,7 +72,7 @@ class World : public std::enable_shared_from_this<World> {
   Failure failure() const;
   WorldOptions options_;
   Layout layout_;
-  int process_;  // that made it
+  OwnProcess process_;
   std::shared_ptr<Mapping> mapping_;
   std::shared_ptr<Heap> heap_;
 };
