@@ -6,6 +6,7 @@ namespace horon {
 
 HostMirror::HostMirror(const BufferView& view, bool reads, DeviceRuntime* runtime)
     : original_(view) {
+  if (view.count == 0) original_.device = {};  // nothing to copy: as good as host memory
   if (view.device.is_cpu() || view.count == 0) return;
   require(runtime != nullptr, "a device buffer needs the CUDA part; see `horon info`");
   memory_ = runtime->allocate_pinned(view.count, view.dtype);
