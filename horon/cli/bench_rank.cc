@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <numeric>
@@ -85,7 +86,7 @@ std::unique_ptr<Contender> make_contender(const std::string& name, const Bootstr
   if (name == "raw_gloo") {
     const auto corner = make_prefix_store(info.store, "raw/");
     return std::make_unique<Raw>(make_raw_gloo(
-        {.rank = info.rank, .size = info.size, .host_id = "", .interface = ""}, corner));
+        {.rank = info.rank, .size = info.size, .host_id = "", .interface = ""}, *corner));
   }
   if (name == "raw_mpi") {
     return std::make_unique<Raw>(
@@ -110,7 +111,7 @@ struct Arena {
 
 double percentile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
 }
 
 // Measures all contenders at one size, in rounds that take turns.

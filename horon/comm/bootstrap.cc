@@ -166,7 +166,7 @@ std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
   start.topology = make_topology(info.rank, hosts);
   std::shared_ptr<Backend> backend = make_backend(name, start);
   return std::make_unique<Communicator>(
-      std::move(backend), std::move(start.topology),
+      backend, std::move(start.topology),
       Communicator::Settings{info.knobs.duration("timeout"), info.knobs.text("algorithm"),
                              info.device});
 }

@@ -56,7 +56,8 @@ std::vector<int> everybody(int size) {
 }
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<Backend> backend, Topology topology, Settings settings)
+Communicator::Communicator(const std::shared_ptr<Backend>& backend, Topology topology,
+                           Settings settings)
     : Communicator(
           std::shared_ptr<Job>(new Job{backend, std::move(topology), std::move(settings), {}, {}}),
           everybody(backend->size())) {}

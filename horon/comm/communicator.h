@@ -82,7 +82,7 @@ class Communicator {
     std::shared_ptr<DeviceRuntime> device;
   };
   // Used by bootstrap: the communicator of all ranks of `backend`.
-  Communicator(std::shared_ptr<Backend> backend, Topology topology, Settings settings);
+  Communicator(const std::shared_ptr<Backend>& backend, Topology topology, Settings settings);
 
  private:
   struct Job;  // shared by a communicator and its groups

@@ -27,8 +27,7 @@ Choice detect() {
     choice.usable[choice.count++] = &table;
   };
 #if defined(__x86_64__)
-  const bool has_f16c = __builtin_cpu_supports("f16c") != 0;
-  const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && has_f16c;
+  const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;  // every CPU with AVX2 has F16C
   if (has_avx2 && __builtin_cpu_supports("avx512f") != 0 &&
       __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
       __builtin_cpu_supports("avx512dq") != 0) {

@@ -134,7 +134,7 @@ void never_calls(Scene& scene) {
   const double start = now();
   const double when = expect_dead<TimeoutError>(
       scene, Request::all_reduce(view_of(data), {.timeout = Milliseconds(1500)}));
-  check(when - start > 1.4 && when - start < 3.0,
+  check(when - start > 1.4 && when - start < 4.0,
         fmt::format("timed out after {:.3f} s", when - start));
   scene.say(fmt::format("survived/{}", scene.info.rank));
   scene.hear("over");  // an mpirun ends the others when the first one leaves
@@ -156,7 +156,7 @@ void stopped(Scene& scene) {
     const auto* timeout = dynamic_cast<const TimeoutError*>(&error);
     check(timeout != nullptr && timeout->ranks() == std::vector<int>{scene.victim}, error.what());
     const double after = now() - scene.hear("stopped");
-    check(after > 1.3 && after < 3.5, fmt::format("timed out after {:.3f} s", after));
+    check(after > 1.3 && after < 4.5, fmt::format("timed out after {:.3f} s", after));
   }
   BootstrapInfo next = scene.info;
   next.name = "next";

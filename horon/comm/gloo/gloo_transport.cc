@@ -151,7 +151,7 @@ struct Flight {
 
 class GlooTransport final : public Transport {
  public:
-  GlooTransport(const GlooOptions& options, std::shared_ptr<Store> store)
+  GlooTransport(const GlooOptions& options, const std::shared_ptr<Store>& store)
       : options_(options),
         store_(store),
         board_(store, options.rank),
@@ -393,12 +393,12 @@ class RawGloo final : public RawPeer {
 }  // namespace
 
 std::shared_ptr<Transport> make_gloo_transport(const GlooOptions& options,
-                                               std::shared_ptr<Store> store) {
-  return std::make_shared<GlooTransport>(options, std::move(store));
+                                               const std::shared_ptr<Store>& store) {
+  return std::make_shared<GlooTransport>(options, store);
 }
 
-std::unique_ptr<RawPeer> make_raw_gloo(const GlooOptions& options, std::shared_ptr<Store> store) {
-  return std::make_unique<RawGloo>(options, *store);
+std::unique_ptr<RawPeer> make_raw_gloo(const GlooOptions& options, Store& store) {
+  return std::make_unique<RawGloo>(options, store);
 }
 
 }  // namespace horon

@@ -20,7 +20,7 @@ struct GlooOptions {
 
 // A full mesh of TCP connections made by Gloo; addresses travel through the store.
 std::shared_ptr<Transport> make_gloo_transport(const GlooOptions& options,
-                                               std::shared_ptr<Store> store);
+                                               const std::shared_ptr<Store>& store);
 
 // Gloo's own all-reduce over a mesh of its own, as a peer for benchmarks: f32 sum in place.
 class RawPeer {
@@ -28,6 +28,6 @@ class RawPeer {
   virtual ~RawPeer() = default;
   virtual void all_reduce(float* data, uint64_t count) = 0;
 };
-std::unique_ptr<RawPeer> make_raw_gloo(const GlooOptions& options, std::shared_ptr<Store> store);
+std::unique_ptr<RawPeer> make_raw_gloo(const GlooOptions& options, Store& store);
 
 }  // namespace horon

@@ -32,7 +32,7 @@ std::vector<std::vector<int>> split_by_host(const Topology& topology,
 class HierChannel final : public Channel {
  public:
   HierChannel(const Topology& topology, std::shared_ptr<Backend> local,
-              std::shared_ptr<Transport> cross, std::vector<int> members, uint64_t id)
+              const std::shared_ptr<Transport>& cross, std::vector<int> members, uint64_t id)
       : members_(std::move(members)),
         hosts_(split_by_host(topology, members_)),
         backend_(std::move(local)),
