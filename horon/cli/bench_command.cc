@@ -90,8 +90,8 @@ std::vector<BenchPoint> measure(const BenchOptions& options, const Knobs& knobs,
   plan.contenders = parse_contenders(options);
   plan.sizes = parse_sizes(options);
   plan.dtype = options.dtype;
-  plan.seconds = options.quick ? 2.5 : 8.0;
-  plan.max_rounds = options.quick ? 15 : 60;
+  plan.seconds = options.quick ? 5.0 : 8.0;
+  plan.max_rounds = options.quick ? 25 : 60;
   plan.shows_progress = isatty(STDERR_FILENO) != 0;
   if (parse_dtype(options.dtype) != DType::kF32) {  // the raw peers are called with floats
     std::erase_if(plan.contenders,
