@@ -21,7 +21,7 @@ build: deps ## the optimised program, at build/release/bin/horon
 run: build ## install what is missing, build, start two ranks that all-reduce
 	@$(RELEASE)/bin/horon demo -n 2
 
-check: ## format, layers, sizes, generated docs
+check: ## format, layers, sizes
 	@tools/format.sh --check
 	@python3 tools/check_layers.py
 	@python3 tools/check_sizes.py

@@ -167,6 +167,11 @@ std::string plot_of(const std::vector<BenchPoint>& points) {
   return draw_svg(plot);
 }
 
+// Before minutes of measuring: a record that cannot be written is an error now.
+void check_writable(const std::string& path) {
+  if (!path.empty() && !std::ofstream(path, std::ios::app)) throw io_error("write " + path);
+}
+
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
@@ -194,6 +199,8 @@ void run_allreduce(const BenchOptions& options, const Globals& globals) {
   parse_dtype(options.dtype);
   require(options.mpi == "openmpi" || options.mpi == "mpich",
           fmt::format("unknown MPI '{}'; openmpi or mpich", options.mpi));
+  check_writable(options.json);
+  check_writable(options.svg);
   std::vector<int> ranks;
   for (const std::string& one : split(options.ranks, ',')) {
     ranks.push_back(static_cast<int>(parse_integer(one, "--ranks", 1, 64)));

@@ -29,6 +29,7 @@ usage 2 "is not a duration" demo --timeout soon
 usage 2 "unknown setting 'tiemout'" info --config <(echo "tiemout = 5s")
 usage 2 "cannot read the settings file" info --config /nowhere/at/all
 HORON_HEAP_BYTES=lots usage 2 "setting 'heap_bytes' (environment)" info
+usage 14 "No such file or directory" bench allreduce --json /nowhere/at/all.json
 usage 2 "unexpected\|not expected" info --colour
 
 "$horon" --help >"$work/help"
