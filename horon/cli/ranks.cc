@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "horon/base/error.h"
+#include "horon/base/fd.h"
 #include "horon/base/knob.h"
 #include "horon/base/part.h"
 #include "horon/base/text.h"
@@ -22,25 +23,6 @@ namespace horon::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (fs::temp_directory_path() / "horon-ranks-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw io_error("mkdtemp " + pattern);
-    path_ = pattern;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 class Children {
  public:
@@ -105,7 +87,7 @@ bool is_on_path(const std::string& program) {
 }  // namespace
 
 std::string run_ranks(const RankJob& job, const std::string& message) {
-  const TempFolder folder;
+  const TempFolder folder("horon-ranks");
   const Deadline soon = Deadline::after(std::chrono::seconds(10));
   const auto store = make_file_store(folder.path() + "/store");
   store->set("plan", message, soon);

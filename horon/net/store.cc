@@ -8,9 +8,8 @@
 #include "horon/net/detail_store.h"
 
 namespace horon {
-namespace {
 
-void check_key(const std::string& key) {
+void check_store_key(const std::string& key) {
   const bool printable =
       std::all_of(key.begin(), key.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (key.empty() || key.size() > Store::kMaxKey || !printable) {
@@ -18,8 +17,6 @@ void check_key(const std::string& key) {
                                  key.size(), Store::kMaxKey));
   }
 }
-
-}  // namespace
 
 int64_t parse_counter(const std::string& key, const std::string& value) {
   try {
@@ -33,28 +30,40 @@ int64_t parse_counter(const std::string& key, const std::string& value) {
 }
 
 void Store::set(const std::string& key, const std::string& value, Deadline deadline) {
-  check_key(key);
+  check_store_key(key);
   require(value.size() <= kMaxValue,
           fmt::format("store: value of '{}' has {} bytes, limit {}", key, value.size(), kMaxValue));
   do_set(key, value, deadline);
 }
 
 std::string Store::get(const std::string& key, Deadline deadline) {
-  check_key(key);
+  check_store_key(key);
   return do_get(key, deadline);
 }
 
+std::vector<std::string> Store::get_all(const std::vector<std::string>& keys, Deadline deadline) {
+  for (const std::string& key : keys) check_store_key(key);
+  return keys.empty() ? std::vector<std::string>() : do_get_all(keys, deadline);
+}
+
 void Store::wait(const std::vector<std::string>& keys, Deadline deadline) {
-  for (const std::string& key : keys) get(key, deadline);
+  get_all(keys, deadline);
+}
+
+std::vector<std::string> Store::do_get_all(const std::vector<std::string>& keys,
+                                           Deadline deadline) {
+  std::vector<std::string> values;
+  for (const std::string& key : keys) values.push_back(do_get(key, deadline));
+  return values;
 }
 
 int64_t Store::add(const std::string& key, int64_t amount, Deadline deadline) {
-  check_key(key);
+  check_store_key(key);
   return do_add(key, amount, deadline);
 }
 
 bool Store::remove(const std::string& key, Deadline deadline) {
-  check_key(key);
+  check_store_key(key);
   return do_remove(key, deadline);
 }
 
@@ -72,6 +81,12 @@ class PrefixStore final : public Store {
   std::string do_get(const std::string& key, Deadline deadline) override {
     return inner_->get(prefix_ + key, deadline);
   }
+  std::vector<std::string> do_get_all(const std::vector<std::string>& keys,
+                                      Deadline deadline) override {
+    std::vector<std::string> prefixed;
+    for (const std::string& key : keys) prefixed.push_back(prefix_ + key);
+    return inner_->get_all(prefixed, deadline);
+  }
   int64_t do_add(const std::string& key, int64_t amount, Deadline deadline) override {
     return inner_->add(prefix_ + key, amount, deadline);
   }
@@ -86,7 +101,7 @@ class PrefixStore final : public Store {
 }  // namespace
 
 std::shared_ptr<Store> make_prefix_store(std::shared_ptr<Store> inner, const std::string& prefix) {
-  check_key(prefix);
+  check_store_key(prefix);
   return std::make_shared<PrefixStore>(std::move(inner), prefix);
 }
 

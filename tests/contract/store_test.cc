@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/net/store_server.h"
 
 // What every store promises.
 namespace horon {
@@ -17,16 +19,6 @@ namespace {
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(10)); }
 Deadline at_once() { return Deadline::after(Milliseconds(0)); }
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "horon-store-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 struct Maker {
   std::string name;
@@ -58,6 +50,18 @@ TEST_P(StoreContract, GetWaitsForSet) {
   auto waiting = std::async(std::launch::async, [&] { return a_.get("later", soon()); });
   b_.set("later", "now", soon());
   EXPECT_EQ(waiting.get(), "now");
+}
+
+TEST_P(StoreContract, GetAllWaitsForTheLast) {
+  a_.set("all/0", "zero", soon());
+  auto waiting = std::async(std::launch::async, [&] {
+    return a_.get_all({"all/0", "all/1", "all/2"}, soon());
+  });
+  b_.set("all/2", "two", soon());
+  b_.set("all/1", "one", soon());
+  EXPECT_EQ(waiting.get(), (std::vector<std::string>{"zero", "one", "two"}));
+  EXPECT_TRUE(a_.get_all({}, soon()).empty());
+  EXPECT_THROW(a_.get_all({"all/0", "all/3"}, at_once()), TimeoutError);
 }
 
 TEST_P(StoreContract, WaitingEndsAtTheDeadline) {
@@ -115,7 +119,7 @@ TEST_P(StoreContract, RefusesBadKeysAndHugeValues) {
   a_.set("../../escape", "x", soon());  // a name like any other
   EXPECT_EQ(b_.get("../../escape", soon()), "x");
   EXPECT_FALSE(
-      std::filesystem::exists(std::filesystem::path(folder_.path).parent_path() / "escape"));
+      std::filesystem::exists(std::filesystem::path(folder_.path()).parent_path() / "escape"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -128,12 +132,23 @@ INSTANTIATE_TEST_SUITE_P(
               }},
         Maker{"file",
               [](const TempFolder& folder) {
-                return std::pair{make_file_store(folder.path + "/s"),
-                                 make_file_store(folder.path + "/s")};
+                return std::pair{make_file_store(folder.path() + "/s"),
+                                 make_file_store(folder.path() + "/s")};
+              }},
+        Maker{"tls",
+              [](const TempFolder&) {
+                static const Secret secret = Secret::random();
+                static StoreThread server(secret, {}, Log(LogLevel::kError));
+                static int made = 0;  // tests share the server and keep apart by a prefix
+                const std::string prefix = fmt::format("{}/", made++);
+                const auto open = [&] {
+                  return make_prefix_store(make_tls_store(server.endpoints(), secret), prefix);
+                };
+                return std::pair{open(), open()};
               }},
         Maker{"prefix",
               [](const TempFolder& folder) {
-                auto inner = make_file_store(folder.path + "/s");
+                auto inner = make_file_store(folder.path() + "/s");
                 return std::pair{make_prefix_store(inner, "p/"), make_prefix_store(inner, "p/")};
               }}),
     [](const auto& one) { return one.param.name; });
@@ -147,14 +162,14 @@ TEST(PrefixStore, KeepsUsersApart) {
 
 TEST(FileStore, RefusesAFolderThatOthersCanWriteTo) {
   const TempFolder folder;
-  const std::string open = folder.path + "/open";
+  const std::string open = folder.path() + "/open";
   mkdir(open.c_str(), 0700);
   chmod(open.c_str(), 0777);
   EXPECT_THROW(make_file_store(open), UsageError);
-  EXPECT_THROW(make_file_store(folder.path + "/no/such/parent"), IoError);
+  EXPECT_THROW(make_file_store(folder.path() + "/no/such/parent"), IoError);
   struct stat info {};
-  make_file_store(folder.path + "/fresh")->set("key", "secret", soon());
-  stat((folder.path + "/fresh/key").c_str(), &info);
+  make_file_store(folder.path() + "/fresh")->set("key", "secret", soon());
+  stat((folder.path() + "/fresh/key").c_str(), &info);
   EXPECT_EQ(info.st_mode & 0777, 0600U);
 }
 

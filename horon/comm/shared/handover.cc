@@ -224,24 +224,6 @@ Handover visit(const HandoverOptions& options, Store& store, Deadline deadline) 
 
 }  // namespace
 
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
-
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-int Fd::release() {
-  const int fd = fd_;
-  fd_ = -1;
-  return fd;
-}
-
 Handover hand_over(const HandoverOptions& options, Store& store, Deadline deadline) {
   return options.rank == 0 ? serve(options, store, deadline) : visit(options, store, deadline);
 }

@@ -3,25 +3,13 @@
 #include <string>
 #include <vector>
 
+#include "horon/base/fd.h"
 #include "horon/base/time.h"
 #include "horon/net/store.h"
 
 // How the processes of one host get hold of the same memory and of each other's process
 // descriptors.
 namespace horon::shared {
-
-class Fd {  // owns a descriptor
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  ~Fd();
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept;
-  int get() const { return fd_; }
-  int release();
-
- private:
-  int fd_;
-};
 
 struct Handover {
   Fd memory;

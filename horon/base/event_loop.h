@@ -1,0 +1,88 @@
+#pragma once
+
+#include <signal.h>
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "horon/base/fd.h"
+#include "horon/base/time.h"
+
+namespace horon {
+
+// Descriptors and timers of one thread: sleeps until something happens, calls who asked for it.
+// Handlers run on the thread that runs the loop and may watch, forget and cancel anything,
+// themselves included. All but post() and stop() belong to that thread.
+class EventLoop {
+ public:
+  using Handler = std::function<void(uint32_t events)>;
+  using Timer = uint64_t;
+
+  EventLoop();
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  // `events` is EPOLLIN and the like; errors and hang-ups are always told.
+  void watch(int fd, uint32_t events, Handler handler);
+  void change(int fd, uint32_t events);
+  // Before the descriptor is closed. One that is not watched is ignored.
+  void forget(int fd);
+
+  Timer after(Clock::duration delay, std::function<void()> action);
+  void cancel(Timer timer);
+
+  // From any thread: runs `action` on the loop's thread.
+  void post(std::function<void()> action);
+  void stop();
+
+  void run();  // until stop()
+  // Handles what is ready; waits for the first event until the deadline. False once stopped.
+  bool run_once(Deadline deadline);
+
+ private:
+  struct Watch {
+    int fd;
+    std::shared_ptr<Handler> handler;
+  };
+  void run_timers();
+  void run_posted();
+  int wait_ms(Deadline deadline) const;
+
+  Fd epoll_;
+  Fd wake_;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, Watch> watches_;
+  std::map<int, uint64_t> ids_;
+  std::multimap<Clock::time_point, std::pair<Timer, std::function<void()>>> timers_;
+  std::mutex mutex_;  // guards posted_
+  std::vector<std::function<void()>> posted_;
+  std::atomic<bool> stopped_{false};
+};
+
+// SIGNALs as a descriptor: blocks them in the calling thread (make it before other threads start)
+// and restores the mask at the end.
+class SignalFd {
+ public:
+  explicit SignalFd(std::initializer_list<int> signals);
+  ~SignalFd();
+  SignalFd(const SignalFd&) = delete;
+  SignalFd& operator=(const SignalFd&) = delete;
+  int fd() const { return fd_.get(); }
+  // The next signal, 0 if there is none.
+  int next() const;
+
+ private:
+  sigset_t before_{};
+  Fd fd_;
+};
+
+void set_nonblocking(int fd);
+
+}  // namespace horon

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "horon/base/time.h"
+
+// What travels between a store's client and its server, as frames inside TLS.
+namespace horon {
+
+enum class StoreOp : uint8_t { kSet = 1, kGet = 2, kAdd = 3, kRemove = 4 };
+
+struct StoreRequest {
+  StoreOp op = StoreOp::kGet;
+  uint32_t patience_ms = 0;       // get: how long the server may wait
+  std::vector<std::string> keys;  // get: all of them; others: one
+  std::string value;              // set
+  int64_t amount = 0;             // add
+};
+
+enum class StoreStatus : uint8_t { kOk = 0, kTimeout = 1, kUsage = 2 };
+
+struct StoreReply {
+  StoreStatus status = StoreStatus::kOk;
+  std::vector<std::string> values;  // get
+  int64_t number = 0;               // add: the sum; remove: 1 if it was there
+  std::string why;                  // not ok
+};
+
+// Largest frame: one value and its key and then some; a get of many keys may return more than one.
+constexpr size_t kStoreFrame = 4U << 20;
+
+std::string pack(const StoreRequest& request);
+std::string pack(const StoreReply& reply);
+// Throw Error (exit code 10) for anything that pack() would not have made.
+StoreRequest unpack_request(std::string_view bytes);
+StoreReply unpack_reply(std::string_view bytes);
+
+}  // namespace horon
