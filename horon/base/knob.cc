@@ -15,7 +15,7 @@
 namespace horon {
 namespace {
 
-constexpr std::array<Knob, 13> kKnobs = {{
+constexpr std::array<Knob, 16> kKnobs = {{
     {"backend", KnobType::kText, "auto",
      "collectives over: auto, self, local, shm, gloo, mpi, hier or nccl; auto takes shm on one "
      "host, "
@@ -39,9 +39,16 @@ constexpr std::array<Knob, 13> kKnobs = {{
      "microseconds to spin before a wait sleeps; auto: 50 while ranks <= cores, else 2"},
     {"host_id", KnobType::kText, "",
      "identity of this host; empty: boot id and namespaces. Ranks with equal ids share memory"},
+    {"rendezvous", KnobType::kText, "",
+     "host:port of the store where ranks meet; set by `horon run`, or by hand with HORON_RANK and "
+     "HORON_SIZE: rank 0 then serves there"},
+    {"secret_file", KnobType::kText, "",
+     "file with the job's secret (mode 0600, `horon secret FILE` makes one); set by `horon run`"},
+    {"insecure", KnobType::kBool, "false",
+     "start ranks on several hosts without a secret: everybody who reaches the port may join"},
     {"interface", KnobType::kText, "",
-     "network interface or address for gloo; empty: the one that the host name resolves to, "
-     "loopback if all ranks share a host"},
+     "network interface or address for connections between hosts; empty: the one over which this "
+     "host reached the store, or reaches its peers"},
     {"parts", KnobType::kText, "",
      "folder with libhoron_*.so; empty: beside the program, then ../lib/horon"},
     {"log_level", KnobType::kText, "warn", "debug, info, warn, error or off"},

@@ -46,16 +46,20 @@ std::vector<std::string> exchange_hosts(const BootstrapInfo& info, Store& store,
   const Deadline deadline = Deadline::after(info.knobs.duration("start_timeout"));
   const auto key = [](int rank) { return fmt::format("host/{}", rank); };
   store.set(key(info.rank), mine, deadline);
-  std::vector<std::string> hosts;
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < info.size; ++rank) keys.push_back(key(rank));
+  try {
+    return store.get_all(keys, deadline);
+  } catch (const TimeoutError&) {  // who is missing is asked below
+  }
   std::vector<int> missing;
   for (int rank = 0; rank < info.size; ++rank) {
     try {
-      hosts.push_back(store.get(key(rank), deadline));
+      store.get(key(rank), Deadline::after(Milliseconds(0)));
     } catch (const TimeoutError&) {
       missing.push_back(rank);
     }
   }
-  if (missing.empty()) return hosts;
   throw TimeoutError(
       fmt::format("start: {} did not come within {}; check that they were started, or raise "
                   "HORON_START_TIMEOUT",

@@ -74,6 +74,8 @@ class PrefixStore final : public Store {
   PrefixStore(std::shared_ptr<Store> inner, std::string prefix)
       : inner_(std::move(inner)), prefix_(std::move(prefix)) {}
 
+  std::string own_address() override { return inner_->own_address(); }
+
  private:
   void do_set(const std::string& key, const std::string& value, Deadline deadline) override {
     inner_->set(prefix_ + key, value, deadline);

@@ -32,6 +32,8 @@ class Store {
   int64_t add(const std::string& key, int64_t amount, Deadline deadline);
   // True if the key was there.
   bool remove(const std::string& key, Deadline deadline);
+  // This host's end of the connection to the store; empty if there is none to speak of.
+  virtual std::string own_address() { return ""; }
 
  private:
   virtual void do_set(const std::string& key, const std::string& value, Deadline deadline) = 0;

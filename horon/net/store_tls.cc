@@ -34,6 +34,8 @@ class Line {
     }
   }
 
+  std::string own_address() const { return local_endpoint(socket_.get()).host; }
+
   StoreReply ask(const StoreRequest& request, Deadline deadline) {
     tls_.write(make_frame(pack(request)));
     flush(deadline);
@@ -80,6 +82,10 @@ class TlsStore final : public Store {
   TlsStore(std::vector<Endpoint> endpoints, const Secret& secret)
       : endpoints_(std::move(endpoints)), secret_(secret) {
     require(!endpoints_.empty(), "store: no address of a server");
+  }
+  std::string own_address() override {
+    const std::lock_guard lock(mutex_);
+    return own_address_;
   }
 
  private:
@@ -150,6 +156,8 @@ class TlsStore final : public Store {
     for (int attempt = 0;; ++attempt) {
       if (auto line = try_connect(least, why)) {
         met_ = true;
+        const std::lock_guard lock(mutex_);
+        own_address_ = line->own_address();
         return line;
       }
       if ((met_ && attempt >= 5) || deadline.passed()) break;
@@ -223,6 +231,7 @@ class TlsStore final : public Store {
   std::mutex mutex_;  // guards all below
   OwnProcess process_;
   std::vector<std::unique_ptr<Line>> idle_;
+  std::string own_address_;
 };
 
 }  // namespace

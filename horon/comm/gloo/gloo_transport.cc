@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 #include <gloo/allreduce.h>
+#include <gloo/common/error.h>
 #include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
-#include <gloo/transport/tcp/device.h>
-#include <ifaddrs.h>
+#include <gloo/transport/unbound_buffer.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,6 +17,8 @@
 
 #include "horon/base/error.h"
 #include "horon/base/thread.h"
+#include "horon/comm/gloo/gloo_mesh.h"
+#include "horon/comm/p2p/door.h"
 #include "horon/comm/p2p/failure_board.h"
 #include "horon/comm/p2p/peer_watch.h"
 
@@ -26,29 +26,6 @@ namespace horon {
 namespace {
 
 using gloo::transport::UnboundBuffer;
-
-// Our store with Gloo's interface.
-class GlooStore final : public gloo::rendezvous::Store {
- public:
-  GlooStore(horon::Store& store, Deadline deadline) : store_(store), deadline_(deadline) {}
-  void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set("gloo/" + key, std::string(data.begin(), data.end()), deadline_);
-  }
-  std::vector<char> get(const std::string& key) override {
-    const std::string value = store_.get("gloo/" + key, deadline_);
-    return {value.begin(), value.end()};
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) get(key);
-  }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-    wait(keys);
-  }
-
- private:
-  horon::Store& store_;
-  Deadline deadline_;
-};
 
 // Gloo writes to sockets without MSG_NOSIGNAL: a peer that is gone would end our process by
 // SIGPIPE. While this lives the signal is held back on the calling thread and on threads that it
@@ -78,38 +55,18 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-bool is_interface(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return false;
-  bool found = false;
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next)
-    found = found || name == at->ifa_name;
-  freeifaddrs(list);
-  return found;
-}
-
-std::shared_ptr<gloo::rendezvous::Context> connect(const GlooOptions& options, Store& store) {
-  gloo::transport::tcp::attr attributes;
-  if (options.interface.empty()) {
-    std::string host(256, '\0');
-    gethostname(host.data(), host.size() - 1);
-    attributes.hostname = options.one_host ? "127.0.0.1" : host.c_str();
-  } else if (is_interface(options.interface)) {
-    attributes.iface = options.interface;
-  } else {
-    attributes.hostname = options.interface;
-  }
+std::shared_ptr<gloo::Context> connect(const GlooOptions& options, Store& store) {
+  std::vector<Fd> links = connect_mesh({.rank = options.rank,
+                                        .size = options.size,
+                                        .interface = options.interface,
+                                        .one_host = options.one_host,
+                                        .start_timeout = options.start_timeout},
+                                       store);
   const NoSigpipe guard;  // inherited by Gloo's own thread
   try {
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
-    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
-    context->setTimeout(options.start_timeout);
-    GlooStore adapter(store, Deadline::after(options.start_timeout));
-    context->connectFullMesh(adapter, device);
-    return context;
+    return make_gloo_context(options.rank, std::move(links), options.start_timeout);
   } catch (const gloo::Exception& error) {
-    throw IoError(fmt::format("gloo: cannot connect the ranks (interface '{}'): {}",
-                              options.interface, error.what()),
+    throw IoError(fmt::format("gloo: cannot use the connections: {}", error.what()),
                   ExitCode::kPeer);
   }
 }
@@ -364,7 +321,7 @@ class GlooTransport final : public Transport {
   GlooOptions options_;
   std::shared_ptr<Store> store_;
   FailureBoard board_;
-  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::shared_ptr<gloo::Context> context_;
   std::mutex mutex_;  // guards all below but the watch
   bool asleep_ = true;
   bool had_flights_ = false;
@@ -387,7 +344,7 @@ class RawGloo final : public RawPeer {
   }
 
  private:
-  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::shared_ptr<gloo::Context> context_;
 };
 
 }  // namespace

@@ -12,13 +12,12 @@ struct GlooOptions {
   int rank = 0;
   int size = 1;
   std::string host_id;
-  std::string
-      interface;  // name or address; empty: loopback if all ranks share a host, else the host's
+  std::string interface;  // name or address; empty: what reaches the peers
   bool one_host = true;
   Milliseconds start_timeout{30000};
 };
 
-// A full mesh of TCP connections made by Gloo; addresses travel through the store.
+// Gloo over a full mesh of TCP connections (p2p/door.h); addresses travel through the store.
 std::shared_ptr<Transport> make_gloo_transport(const GlooOptions& options,
                                                const std::shared_ptr<Store>& store);
 

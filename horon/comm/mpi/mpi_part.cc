@@ -51,6 +51,13 @@ MpiWorld mpi_world(const MpiOptions& options) {
   return *world;
 }
 
+std::vector<std::string> mpi_exchange(const MpiOptions& options, const std::string& mine) {
+  const auto part = open_mpi_part(options);
+  const std::unique_ptr<std::vector<std::string>> all(
+      call<std::vector<std::string>, const std::string*>(*part, "horon_mpi_exchange", &mine));
+  return *all;
+}
+
 std::unique_ptr<RawPeer> make_raw_mpi(const MpiOptions& options) {
   const auto part = open_mpi_part(options);
   return std::unique_ptr<RawPeer>(call<RawPeer>(*part, "horon_mpi_raw"));

@@ -35,6 +35,9 @@ std::shared_ptr<Transport> make_mpi_transport(const MpiOptions& options,
 // Rank and size in MPI's world, for programs started by mpirun.
 MpiWorld mpi_world(const MpiOptions& options);
 
+// What every rank says, by rank: `mine` from each. Collective.
+std::vector<std::string> mpi_exchange(const MpiOptions& options, const std::string& mine);
+
 // MPI_Allreduce itself, as a peer for benchmarks.
 std::unique_ptr<RawPeer> make_raw_mpi(const MpiOptions& options);
 

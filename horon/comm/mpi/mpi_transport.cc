@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -202,6 +203,22 @@ class RawMpi final : public RawPeer {
   }
 };
 
+std::vector<std::string> exchange_texts(const std::string& mine) {
+  const auto size = static_cast<size_t>(world().size);
+  const int length = static_cast<int>(mine.size());
+  std::vector<int> lengths(size);
+  MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  std::vector<int> starts(size);
+  std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
+  std::string all(static_cast<size_t>(starts.back() + lengths.back()), '\0');
+  MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR,
+                 MPI_COMM_WORLD);
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < size; ++i)
+    texts.push_back(all.substr(static_cast<size_t>(starts[i]), static_cast<size_t>(lengths[i])));
+  return texts;
+}
+
 Transport* make_transport(const MpiOptions& options, std::shared_ptr<Store> store) {
   const MpiWorld place = world();
   const bool as_expected = (options.size < 0 || options.size == place.size) &&
@@ -240,6 +257,10 @@ HORON_API horon::Transport* horon_mpi_transport(const horon::MpiOptions* options
 
 HORON_API horon::MpiWorld* horon_mpi_world(std::string* why) {
   return guarded(why, [] { return new horon::MpiWorld(horon::world()); });
+}
+
+HORON_API std::vector<std::string>* horon_mpi_exchange(const std::string* mine, std::string* why) {
+  return guarded(why, [&] { return new std::vector<std::string>(horon::exchange_texts(*mine)); });
 }
 
 HORON_API horon::RawPeer* horon_mpi_raw(std::string* why) {

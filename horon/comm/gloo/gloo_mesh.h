@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "horon/base/fd.h"
+#include "horon/base/time.h"
+
+namespace gloo {
+class Context;
+}
+
+namespace horon {
+
+// Gloo over connections that we made: links[r] leads to rank r. Gloo itself would listen on a port
+// for each pair and take the first who comes for the peer.
+std::shared_ptr<gloo::Context> make_gloo_context(int rank, std::vector<Fd> links,
+                                                 Milliseconds timeout);
+
+}  // namespace horon

@@ -1,0 +1,198 @@
+#include "horon/comm/join.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "horon/base/error.h"
+#include "horon/base/part.h"
+#include "horon/base/text.h"
+#include "horon/comm/mpi/mpi_part.h"
+#include "horon/net/store_server.h"
+
+namespace horon {
+namespace {
+
+// A store client that keeps the server in this process alive; the client goes first.
+struct Hosted {
+  std::unique_ptr<StoreThread> server;
+  std::shared_ptr<Store> client;
+};
+
+constexpr auto kLinger = std::chrono::seconds(5);
+
+// What one rank tells the others about the store it serves. Travels inside MPI or a private folder.
+struct Invitation {
+  std::vector<Endpoint> endpoints;
+  Secret secret;
+  std::string text() const { return format_endpoints(endpoints) + " " + secret.reveal_hex(); }
+  static Invitation parse(const std::string& text) {
+    const size_t space = text.find(' ');
+    require(space != std::string::npos, "start: the invitation of rank 0 cannot be read");
+    return {parse_endpoints(text.substr(0, space)), Secret::from_hex(text.substr(space + 1))};
+  }
+};
+
+class Joiner {
+ public:
+  Joiner(const WorldSpec& spec, const Knobs& knobs)
+      : spec_(spec),
+        knobs_(knobs),
+        deadline_(Deadline::after(knobs.duration("start_timeout"))),
+        log_(parse_log_level(knobs.text("log_level")),
+             fmt::format("rank {}/{}", spec.rank, spec.size)) {}
+
+  std::shared_ptr<Store> join() {
+    switch (spec_.by) {
+      case StartedBy::kNobody:
+        return nullptr;
+      case StartedBy::kLauncher:
+        return make_tls_store(spec_.rendezvous, Secret::from_file(knobs_.text("secret_file")));
+      case StartedBy::kMpi:
+        return join_by_mpi();
+      case StartedBy::kSlurm:
+        if (spec_.one_host && knobs_.text("secret_file").empty()) return join_by_folder();
+        [[fallthrough]];
+      default:
+        return join_by_address();
+    }
+  }
+
+ private:
+  std::shared_ptr<Store> join_by_address() {
+    if (spec_.rendezvous.empty()) return join_by_folder();  // srun on one host with a secret file
+    const Secret secret = find_secret(spec_, knobs_.text("secret_file"), knobs_.flag("insecure"));
+    if (knobs_.flag("insecure") && knobs_.text("secret_file").empty() && !spec_.one_host)
+      log_.warn("this job is open to everybody who can reach {}",
+                format_endpoints(spec_.rendezvous));
+    if (!spec_.serves) return announce(make_tls_store(spec_.rendezvous, secret));
+    const Endpoint& own = spec_.rendezvous.front();
+    return host({{own.host}, secret}, own.port);
+  }
+
+  // The private folder of this user tells where rank 0 is.
+  std::shared_ptr<Store> join_by_folder() {
+    const std::string folder = private_folder() + "/" + spec_.meeting;
+    const auto door = make_file_store(folder);
+    if (!spec_.serves) {
+      const Invitation found = Invitation::parse(door->get("world", deadline_));
+      return announce(make_tls_store(found.endpoints, found.secret));
+    }
+    const auto store = host(
+        {{"127.0.0.1"}, Secret::random()}, 0,
+        [&](const Invitation& invitation) { door->set("world", invitation.text(), deadline_); });
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    return store;
+  }
+
+  std::shared_ptr<Store> join_by_mpi() {
+    const MpiOptions options{"", spec_.rank, spec_.size, part_folders(knobs_.text("parts"))};
+    std::string name(256, '\0');
+    gethostname(name.data(), name.size() - 1);
+    const auto hosts = mpi_exchange(options, name.c_str());
+    if (!spec_.serves) {
+      const auto said = mpi_exchange(options, "");
+      const Invitation found = Invitation::parse(said.front());
+      return announce(make_tls_store(found.endpoints, found.secret));
+    }
+    return host({addresses_towards(hosts), Secret::random()}, 0,
+                [&](const Invitation& invitation) { mpi_exchange(options, invitation.text()); });
+  }
+
+  // The addresses of this host that lead to the others, by its routes.
+  std::vector<std::string> addresses_towards(const std::vector<std::string>& hosts) const {
+    if (!knobs_.text("interface").empty()) return {resolve_interface(knobs_.text("interface"))};
+    std::vector<std::string> addresses = {"127.0.0.1"};
+    if (spec_.one_host) return addresses;
+    const auto add = [&](const std::string& address) {
+      const bool known = std::find(addresses.begin(), addresses.end(), address) != addresses.end();
+      if (!address.empty() && !known) addresses.push_back(address);
+    };
+    for (const std::string& host : hosts) {
+      try {
+        for (const std::string& address : resolve_host(host)) {
+          const std::string own = source_address(address);
+          if (!is_loopback(own)) add(own);
+        }
+      } catch (const IoError&) {           // a name that only its own host knows
+        add(source_address("192.0.2.1"));  // where the default route goes out
+      }
+    }
+    return addresses;
+  }
+
+  struct Plan {
+    std::vector<std::string> addresses;
+    Secret secret;
+  };
+
+  std::shared_ptr<Store> host(const Plan& plan, int port,
+                              const std::function<void(const Invitation&)>& invite = nullptr) {
+    StoreServer::Options options;
+    options.addresses.clear();
+    for (const std::string& address : plan.addresses)
+      options.addresses.push_back(resolve_interface(address));
+    options.port = port;
+    auto hosted = std::make_shared<Hosted>();
+    hosted->server = std::make_unique<StoreThread>(plan.secret, options, log_);
+    if (invite) invite({hosted->server->endpoints(), plan.secret});
+    hosted->client = make_tls_store({hosted->server->endpoints().front()}, plan.secret);
+    wait_for_all(*hosted->client);
+    hosted->server->set_linger(kLinger);
+    Store* client = hosted->client.get();
+    return {hosted, client};
+  }
+
+  std::shared_ptr<Store> announce(std::shared_ptr<Store> store) const {
+    store->set(fmt::format("joined/{}", spec_.rank), "1", deadline_);
+    return store;
+  }
+
+  void wait_for_all(Store& store) const {
+    std::vector<int> missing;
+    for (int rank = 1; rank < spec_.size; ++rank) {
+      try {
+        store.get(fmt::format("joined/{}", rank), deadline_);
+      } catch (const TimeoutError&) {
+        missing.push_back(rank);
+      }
+    }
+    if (missing.empty()) return;
+    throw TimeoutError(
+        fmt::format("start: {} did not come within {}; check that they were started "
+                    "and can reach this host, or raise HORON_START_TIMEOUT",
+                    name_ranks(missing), format_duration(knobs_.duration("start_timeout"))),
+        missing);
+  }
+
+  const WorldSpec& spec_;
+  const Knobs& knobs_;
+  Deadline deadline_;
+  Log log_;
+};
+
+}  // namespace
+
+World join_world(const Knobs& knobs, const EnvLookup& env) {
+  const WorldSpec spec = read_world(env, is_own_address);
+  require(spec.rank >= 0, fmt::format("this task is the {} of TF_CONFIG: only chief and worker "
+                                      "take part in collectives",
+                                      spec.role));
+  World world{spec.rank, spec.size, nullptr, spec.describe()};
+  if (spec.size > 1) world.store = Joiner(spec, knobs).join();
+  return world;
+}
+
+std::unique_ptr<Communicator> make_communicator(const World& world, const Knobs& knobs) {
+  BootstrapInfo info;
+  info.rank = world.rank;
+  info.size = world.size;
+  info.store = world.store;
+  info.knobs = knobs;
+  return make_communicator(info);
+}
+
+}  // namespace horon

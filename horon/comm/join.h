@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "horon/base/knob.h"
+#include "horon/comm/bootstrap.h"
+#include "horon/net/store.h"
+#include "horon/net/world.h"
+
+namespace horon {
+
+// Where this process belongs.
+struct World {
+  int rank = 0;
+  int size = 1;
+  std::shared_ptr<Store> store;  // null for one rank; on the rank that serves it, it keeps serving
+  std::string description;       // "rank 3 of 8, started by mpirun"
+};
+
+// Finds out which rank this is and joins the others' store, whoever started the process: `horon
+// run`, mpirun (Open MPI, MPICH), srun, TF_CONFIG, or HORON_RANK/HORON_SIZE/HORON_RENDEZVOUS by
+// hand. Without our launcher rank 0 serves the store, and returns when all have come. Throws
+// UsageError for variables that make no sense, Error with exit code 16 without the job's secret,
+// TimeoutError naming the ranks that did not come within start_timeout.
+World join_world(const Knobs& knobs, const EnvLookup& env = process_env);
+
+// The communicator of all ranks: join_world and make_communicator.
+std::unique_ptr<Communicator> make_communicator(const World& world, const Knobs& knobs);
+
+}  // namespace horon
