@@ -1,11 +1,11 @@
-// All-reduce between threads (no arguments), or between processes that share a folder:
-//   all_reduce RANK SIZE FOLDER     started once for each rank
+// All-reduce between the ranks of a job, however it was started:
+//   horon run -np 4 all_reduce        mpirun -np 4 all_reduce        srun -n 4 all_reduce
+// Started alone it makes four ranks of threads.
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 
 #include "horon/base/error.h"
-#include "horon/comm/bootstrap.h"
+#include "horon/comm/join.h"
 
 namespace {
 
@@ -17,25 +17,20 @@ void average_ranks(horon::Communicator& comm) {
     std::printf("average of ranks over %s: %g\n", comm.backend().c_str(), gradient.as<float>()[0]);
 }
 
-void run(int argc, char** argv) {
-  if (argc == 4) {
-    const auto comm = horon::make_communicator({.rank = std::atoi(argv[1]),
-                                                .size = std::atoi(argv[2]),
-                                                .store = horon::make_file_store(argv[3]),
-                                                .knobs = {},
-                                                .device = nullptr});
-    return average_ranks(*comm);
-  }
-  auto world = horon::make_local_world(4);
+void run() {
+  const horon::Knobs knobs = horon::Knobs::resolve({}, horon::process_env, "");
+  const horon::World world = horon::join_world(knobs);
+  if (world.size > 1) return average_ranks(*horon::make_communicator(world, knobs));
+  auto threads = horon::make_local_world(4);
   std::vector<std::jthread> ranks;
-  for (auto& comm : world) ranks.emplace_back([&one = *comm] { average_ranks(one); });
+  for (auto& comm : threads) ranks.emplace_back([&one = *comm] { average_ranks(one); });
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main() {
   try {
-    run(argc, argv);
+    run();
     return 0;
   } catch (const horon::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -4,6 +4,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include <algorithm>
 #include <array>
 
 #include "horon/base/error.h"
@@ -31,11 +32,19 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 
 }  // namespace
 
-LogLevel parse_log_level(std::string_view name) {
+LogLevel parse_log_level(std::string_view given) {
+  std::string name(given);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  // As Horovod calls them.
+  if (name == "trace") name = "debug";
+  if (name == "warning") name = "warn";
+  if (name == "fatal") name = "error";
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<LogLevel>(i);
   }
-  throw UsageError(fmt::format("unknown log level '{}'; one of {}", name, fmt::join(kNames, ", ")));
+  throw UsageError(
+      fmt::format("unknown log level '{}'; one of {}", given, fmt::join(kNames, ", ")));
 }
 
 Log::Log(LogLevel level, const std::string& label) : level_(level) {

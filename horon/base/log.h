@@ -17,7 +17,7 @@ namespace horon {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
 
-// Throws UsageError for an unknown name.
+// Also TRACE, WARNING and FATAL, as Horovod calls them. Throws UsageError for an unknown name.
 LogLevel parse_log_level(std::string_view name);
 
 class Log {

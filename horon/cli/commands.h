@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "horon/base/knob.h"
 
@@ -14,6 +15,8 @@ namespace horon::cli {
 struct Globals {
   std::map<std::string, std::string> flags;
   std::string config;
+  int exit_code = 0;                                // of a command that ended without an exception
+  std::vector<std::string>* run_command = nullptr;  // the program that `run` starts
   Knobs knobs() const;
   // Settings of the command line reach the ranks that we start through their environment.
   void export_to_ranks() const;
@@ -22,6 +25,9 @@ struct Globals {
 void add_bench_command(CLI::App& app, Globals& globals);
 void add_demo_command(CLI::App& app, Globals& globals);
 void add_info_command(CLI::App& app, Globals& globals);
+void add_run_command(CLI::App& app, Globals& globals);
+// `agent`, `secret` and other small commands of the launcher.
+void add_launch_commands(CLI::App& app, Globals& globals);
 
 // Adds every setting of the table as a flag.
 void add_knob_flags(CLI::App& app, Globals& globals);

@@ -9,6 +9,7 @@
 #include "horon/base/text.h"
 #include "horon/base/version.h"
 #include "horon/cli/commands.h"
+#include "horon/cli/run_flags.h"
 
 namespace horon::cli {
 namespace {
@@ -19,15 +20,16 @@ int fail(const std::string& what, ExitCode code) {
 }
 
 // CLI11 would only say that a command is missing.
-void check_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+void check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::string& name = arguments.front();
+  if (name.starts_with('-')) return;
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(command->get_name());
   }
-  if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
-  const std::string close = nearest(argv[1], names);
-  throw UsageError(fmt::format("unknown command '{}'{}; there are: {}", argv[1],
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  const std::string close = nearest(name, names);
+  throw UsageError(fmt::format("unknown command '{}'{}; there are: {}", name,
                                close.empty() ? "" : fmt::format(", did you mean '{}'?", close),
                                fmt::join(names, ", ")));
 }
@@ -43,19 +45,32 @@ int run(int argc, char** argv) {
   add_info_command(app, globals);
   add_demo_command(app, globals);
   add_bench_command(app, globals);
-  if (argc == 1) {
+  add_run_command(app, globals);
+  add_launch_commands(app, globals);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string_view own(argv[0]);
+  if (own.substr(own.rfind('/') + 1) == "horonrun") arguments.insert(arguments.begin(), "run");
+  if (arguments.empty()) {
     std::cout << app.help();
     return static_cast<int>(ExitCode::kUsage);
   }
-  check_command(app, argc, argv);
+  check_command(app, arguments);
   try {
-    app.parse(argc, argv);
+    if (arguments.front() == "run") {  // the program's own flags are not ours to read
+      const CLI::App* run = app.get_subcommand("run");
+      RunArguments split = split_run_arguments(*run, {arguments.begin() + 1, arguments.end()});
+      *globals.run_command = std::move(split.command);
+      arguments.resize(1);
+      arguments.insert(arguments.end(), split.flags.begin(), split.flags.end());
+    }
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     // 0: --help or --version, printed by CLI11.
     if (error.get_exit_code() == 0) return app.exit(error);
     return fail(fmt::format("{}; try `horon --help`", error.what()), ExitCode::kUsage);
   }
-  return 0;
+  return globals.exit_code;
 }
 
 }  // namespace

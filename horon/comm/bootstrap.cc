@@ -163,7 +163,9 @@ std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
               Log(parse_log_level(info.knobs.text("log_level")),
                   fmt::format("rank {}/{}", info.rank, info.size)),
               {}};
-  start.host_id = info.knobs.text("host_id").empty() ? host_identity() : info.knobs.text("host_id");
+  start.host_id = info.knobs.text("host_id").empty()
+                      ? host_identity(process_env("HORON_AGENT_ID").value_or(""))
+                      : info.knobs.text("host_id");
   std::vector<std::string> hosts(static_cast<size_t>(info.size), start.host_id);
   if (known && start.store && info.size > 1)
     hosts = exchange_hosts(info, *start.store, start.host_id);

@@ -36,7 +36,7 @@ Topology make_topology(int rank, std::span<const std::string> host_ids) {
   return topology;
 }
 
-std::string host_identity() {
+std::string host_identity(const std::string& agent_id) {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   for (const char* space : {"net", "mnt"}) {
@@ -44,7 +44,7 @@ std::string host_identity() {
     const std::string path = fmt::format("/proc/self/ns/{}", space);
     boot += fmt::format("-{}", stat(path.c_str(), &info) == 0 ? info.st_ino : 0);
   }
-  return boot;
+  return agent_id.empty() ? boot : boot + "-" + agent_id;
 }
 
 }  // namespace horon

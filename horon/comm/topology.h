@@ -23,8 +23,8 @@ struct Topology {
 // Pure: host_ids[r] names the host of rank r.
 Topology make_topology(int rank, std::span<const std::string> host_ids);
 
-// Boot id and the inodes of the network and mount namespaces: two namespaces of one machine are two
-// hosts, two hosts with one name are two hosts.
-std::string host_identity();
+// Boot id, the inodes of the network and mount namespaces, and the launcher's agent that started
+// us (if any): two namespaces of one machine are two hosts, two hosts with one name are two hosts.
+std::string host_identity(const std::string& agent_id = "");
 
 }  // namespace horon

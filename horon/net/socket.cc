@@ -174,7 +174,16 @@ std::vector<InterfaceAddress> interface_addresses() {
   return found;
 }
 
-std::string resolve_interface(const std::string& name) {
+std::string resolve_interface(const std::string& names) {
+  const auto list = split(names, ',');
+  require(!list.empty(), "no interface given");
+  for (size_t i = 0; i + 1 < list.size(); ++i) {
+    try {
+      return resolve_interface(list[i]);
+    } catch (const UsageError&) {  // not on this host: the next one
+    }
+  }
+  const std::string& name = list.back();
   std::string second;
   for (const InterfaceAddress& entry : interface_addresses()) {
     if (entry.interface != name) continue;

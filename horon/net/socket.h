@@ -34,8 +34,9 @@ struct InterfaceAddress {
 };
 std::vector<InterfaceAddress> interface_addresses();
 // A name of an interface gives its first address (IPv4 first); an address or host name is returned
-// as its numeric form. UsageError if it is none of them.
-std::string resolve_interface(const std::string& name);
+// as its numeric form. Of several names, separated by commas, the first that this host knows.
+// UsageError if it is none of them.
+std::string resolve_interface(const std::string& names);
 // Numeric addresses of a host, best first; IoError naming the host and the reason.
 std::vector<std::string> resolve_host(const std::string& host);
 // The local address from which this host reaches `address`, by its routes; empty if there is none.

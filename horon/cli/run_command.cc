@@ -1,0 +1,256 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/base/part.h"
+#include "horon/base/text.h"
+#include "horon/base/thread.h"
+#include "horon/base/version.h"
+#include "horon/cli/commands.h"
+#include "horon/cli/run_flags.h"
+#include "horon/launch/job.h"
+#include "horon/launch/mpi_run.h"
+
+namespace horon::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RunFlags {
+  int ranks = 0;
+  std::string hosts;
+  std::string hostfile;
+  int ssh_port = 0;
+  std::string identity;
+  std::string ssh_config;
+  bool accept_new = false;
+  std::string remote_horon;
+  std::string workdir;
+  std::vector<std::string> exports;
+  std::vector<std::string> interfaces;
+  std::string output_folder;
+  std::string timeline;
+  double gloo_timeout = 0;
+  double stall_shutdown = 0;
+  int port = 0;
+  bool verbose = false;
+  bool timestamps = false;
+  bool check_build = false;
+  bool no_bind = false;
+  bool dry_run = false;
+  bool mpi = false;
+  bool gloo = false;
+  bool flat = false;
+  std::string mpi_args;
+  std::string binding_args;
+  std::string config_file;  // read before the flags are parsed
+  std::vector<std::string> notes;
+  std::vector<std::string> command;
+};
+
+int count_gpus() {
+  int count = 0;
+  while (fs::exists(fmt::format("/dev/nvidia{}", count))) ++count;
+  return count;
+}
+
+std::vector<launch::Host> find_hosts(const RunFlags& flags) {
+  require(flags.hosts.empty() || flags.hostfile.empty(), "give -H or --hostfile, not both");
+  if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
+  if (!flags.hostfile.empty())
+    return launch::parse_hostfile(read_small_file(flags.hostfile), flags.hostfile);
+  // This machine: a slot for each GPU or core, and as many more as were asked for.
+  const int gpus = count_gpus();
+  const int slots = gpus > 0 ? gpus : static_cast<int>(usable_cores().size());
+  return {{"localhost", flags.ranks > 0 ? flags.ranks : slots}};
+}
+
+// Settings of the command line reach the ranks through their environment.
+launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
+  launch::Environment variables;
+  if (!globals.config.empty()) variables["HORON_CONFIG"] = fs::absolute(globals.config).string();
+  for (const auto& [name, value] : globals.flags) variables[knob_env(name)] = value;
+  const auto seconds = [](double value) { return fmt::format("{}s", value); };
+  if (flags.stall_shutdown > 0) variables["HORON_TIMEOUT"] = seconds(flags.stall_shutdown);
+  if (flags.gloo_timeout > 0) variables["HORON_TIMEOUT"] = seconds(flags.gloo_timeout);
+  if (flags.gloo) variables["HORON_CROSS_BACKEND"] = "gloo";
+  if (flags.flat) variables["HORON_BACKEND"] = "gloo";
+  if (!flags.interfaces.empty())
+    variables["HORON_INTERFACE"] = fmt::format("{}", flags.interfaces.front());
+  if (!flags.timeline.empty()) {
+    variables["HORON_TIMELINE"] = fs::absolute(flags.timeline).string();
+    variables["HOROVOD_TIMELINE"] = variables["HORON_TIMELINE"];
+  }
+  return variables;
+}
+
+launch::SshOptions ssh_options(const RunFlags& flags, const Knobs& knobs) {
+  launch::SshOptions ssh;
+  ssh.port = flags.ssh_port;
+  ssh.identity_file = flags.identity;
+  ssh.config_file = flags.ssh_config;
+  ssh.accept_new_keys = flags.accept_new;
+  ssh.remote_program =
+      flags.remote_horon.empty() ? fs::read_symlink("/proc/self/exe").string() : flags.remote_horon;
+  ssh.connect_timeout = knobs.duration("start_timeout");
+  return ssh;
+}
+
+launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
+  const Knobs knobs = globals.knobs();
+  require(!flags.command.empty(),
+          "no program to run: horon run -np 4 [flags] ./program [its arguments]");
+  launch::JobPlan plan;
+  plan.hosts = find_hosts(flags);
+  int slots = 0;
+  for (const launch::Host& host : plan.hosts) slots += host.slots;
+  plan.places = launch::place_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
+  plan.command = flags.command;
+  plan.folder =
+      flags.workdir.empty() ? fs::current_path().string() : fs::absolute(flags.workdir).string();
+  plan.environment = settings_of(flags, globals);
+  for (const std::string& entry : flags.exports) {
+    const size_t equals = entry.find('=');
+    launch::check_variable_name(entry.substr(0, equals));
+    if (equals == std::string::npos) {
+      require(process_env(entry).has_value(), fmt::format("-x {}: it is not set here", entry));
+      plan.exports.push_back(entry);
+    } else {
+      plan.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
+    }
+  }
+  plan.ssh = ssh_options(flags, knobs);
+  plan.start_timeout = knobs.duration("start_timeout");
+  plan.interface = flags.interfaces.empty() ? knobs.text("interface") : flags.interfaces.front();
+  plan.port = flags.port;
+  plan.bind = !flags.no_bind;
+  const bool colour = !process_env("NO_COLOR").has_value();
+  plan.output = {static_cast<int>(plan.places.size()), colour && isatty(STDOUT_FILENO) == 1,
+                 colour && isatty(STDERR_FILENO) == 1, flags.timestamps, flags.output_folder};
+  plan.log_level = flags.verbose ? LogLevel::kInfo : parse_log_level(knobs.text("log_level"));
+  return plan;
+}
+
+// As horovodrun prints it.
+void print_build(const Knobs& knobs) {
+  const auto box = [](bool yes) { return yes ? "[X]" : "[ ]"; };
+  std::cout << fmt::format(
+      "Horon {}:\n\nAvailable controllers and operations:\n    [X] shared memory\n"
+      "    [X] Gloo\n",
+      kVersion);
+  for (const PartStatus& part : probe_parts(part_folders(knobs.text("parts"))))
+    std::cout << fmt::format("    {} {} {}\n", box(part.loads), part.name, part.detail);
+}
+
+void add_host_flags(CLI::App& run, RunFlags& flags) {
+  run.add_option("-n,--np,--num-proc", flags.ranks,
+                 "number of ranks (-np works, too); default: all slots")
+      ->check(CLI::Range(1, 1 << 20));
+  run.add_option("-H,--hosts", flags.hosts,
+                 "host:slots,host:slots,...; default: this machine, a slot "
+                 "for each GPU or core");
+  run.add_option("--hostfile", flags.hostfile, "file with a line 'host slots=n' for each host");
+  run.add_option("-p,--ssh-port", flags.ssh_port, "port of sshd on the other hosts")
+      ->check(CLI::Range(1, 65535));
+  run.add_option("-i,--ssh-identity-file", flags.identity, "private key for ssh");
+  run.add_option("--ssh-config", flags.ssh_config, "configuration file for ssh (its -F)");
+  run.add_flag("--ssh-accept-new", flags.accept_new,
+               "trust hosts that ssh does not know yet; a changed key is still refused");
+  run.add_option("--remote-horon", flags.remote_horon,
+                 "path of horon on the other hosts; default: the path of this one");
+  run.add_option("--workdir", flags.workdir, "folder to start in on every host; default: this one");
+  run.add_option("-x", flags.exports,
+                 "NAME: variable that travels to the other hosts, besides PATH, LD_LIBRARY_PATH, "
+                 "PYTHONPATH, HORON_* and HOROVOD_*; NAME=VALUE sets it on all")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option(
+         "--network-interfaces,--network-interface", flags.interfaces,
+         "interfaces or addresses to use between hosts, the first that a host has; default: "
+         "those that ssh used")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::Join)
+      ->delimiter('\0');
+  run.add_option("--rendezvous-port", flags.port,
+                 "port of the store that ranks meet in; default: any")
+      ->check(CLI::Range(1, 65535));
+}
+
+void add_run_flags(CLI::App& run, RunFlags& flags) {
+  run.add_option("--output-filename", flags.output_folder,
+                 "also write each rank's output to DIR/rank.N/stdout and stderr");
+  run.add_flag("--prefix-output-with-timestamp", flags.timestamps, "the time before each line");
+  run.add_flag("--verbose", flags.verbose, "say what is started where");
+  run.add_flag("--dry-run", flags.dry_run, "say what would be started where, and start nothing");
+  run.add_flag("--check-build", flags.check_build,
+               "what this build and machine can do (-cb works, too)");
+  run.add_flag("--no-bind", flags.no_bind,
+               "do not bind ranks to their share of the cores (done while ranks <= cores)");
+  run.add_option("--config-file", flags.config_file, "flags from a horovodrun configuration file");
+  run.add_option("--timeline-filename", flags.timeline, "where the ranks write their timeline");
+  run.add_flag("--mpi", flags.mpi, "start through mpirun: for programs that use MPI themselves");
+  run.add_option("--mpi-args", flags.mpi_args, "further arguments for mpirun");
+  run.add_option("--binding-args", flags.binding_args, "arguments for mpirun that bind its ranks");
+  run.add_flag("--gloo", flags.gloo, "Gloo between hosts, also under mpirun");
+  run.add_option("--gloo-timeout-seconds", flags.gloo_timeout, "as --timeout");
+  run.add_option("--stall-check-shutdown-time-seconds", flags.stall_shutdown, "as --timeout");
+  run.add_flag("--no-hierarchical-allreduce", flags.flat, "one level over Gloo, as --backend gloo");
+}
+
+int execute(RunFlags& flags, const Globals& globals) {
+  for (const std::string& note : flags.notes) std::cerr << "horon run: " << note << "\n";
+  if (flags.check_build) {
+    print_build(globals.knobs());
+    return 0;
+  }
+  const launch::JobPlan plan = make_plan(flags, globals);
+  if (flags.mpi) {
+    launch::MpiStart start;
+    start.program = fs::read_symlink("/proc/self/exe").string();
+    start.extra = split(flags.mpi_args, ' ');
+    for (std::string& word : split(flags.binding_args, ' ')) start.extra.push_back(std::move(word));
+    start.binds = flags.binding_args.empty();
+    if (flags.dry_run) {
+      std::cout << launch::describe_mpi(plan, start);
+      return 0;
+    }
+    return launch::run_mpi_job(plan, start);
+  }
+  if (flags.dry_run) {
+    std::cout << launch::describe_plan(plan);
+    return 0;
+  }
+  return launch::run_job(plan);
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Globals& globals) {
+  auto* run = app.add_subcommand(
+      "run", "Starts a program as many ranks on this and other hosts, watches and ends them");
+  run->footer(
+      "Examples:\n"
+      "  horon run -np 4 ./program --its flags        four ranks here\n"
+      "  horon run -np 4 -H a:2,b:2 python train.py   two on each host, over ssh\n"
+      "  horon run -np 4 -H a:2,b:2 --dry-run ./program\n"
+      "Each rank finds HORON_RANK, HORON_SIZE, HORON_LOCAL_RANK, ... (and HOROVOD_RANK, ...) in "
+      "its\n"
+      "environment. The exit code is that of the first rank that failed.");
+  auto flags = std::make_shared<RunFlags>();
+  add_host_flags(*run, *flags);
+  add_run_flags(*run, *flags);
+  add_horovod_flags(*run, flags->notes);
+  add_knob_flags(*run, globals);
+  for (CLI::Option* option : run->get_options()) {
+    if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  globals.run_command = &flags->command;
+  run->callback([flags, &globals] { globals.exit_code = execute(*flags, globals); });
+}
+
+}  // namespace horon::cli

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// horovodrun's vocabulary, so that scripts which call it keep working.
+namespace horon::cli {
+
+// The arguments of `run` as CLI11 can read them, and the program with its own.
+struct RunArguments {
+  std::vector<std::string> flags;
+  std::vector<std::string> command;
+};
+
+// Splits at the first word that is neither a flag of `run` nor the value of one (or after "--"),
+// and spells -np, -cb and -hostfile as CLI11 wants them. Flags of a --config-file come first, so
+// that the command line wins.
+RunArguments split_run_arguments(const CLI::App& run, const std::vector<std::string>& arguments);
+
+// What a horovodrun configuration file (YAML: sections of `name: value`) says, as flags. UsageError
+// with the line for what is not such a file. Pure.
+std::vector<std::string> flags_of_config(std::string_view text, std::string_view path);
+
+// Adds the flags of horovodrun that need nothing here: each given one adds a line to `notes` that
+// says why. Those that would be wrong to ignore end in a UsageError.
+void add_horovod_flags(CLI::App& run, std::vector<std::string>& notes);
+
+}  // namespace horon::cli

@@ -1,0 +1,356 @@
+#include "horon/launch/job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "horon/base/error.h"
+#include "horon/base/event_loop.h"
+#include "horon/base/version.h"
+#include "horon/launch/host_link.h"
+#include "horon/launch/process.h"
+#include "horon/launch/verdict.h"
+#include "horon/net/secret.h"
+#include "horon/net/store_server.h"
+#include "horon/net/world.h"
+
+namespace horon::launch {
+namespace {
+
+constexpr auto kPing = std::chrono::seconds(5);
+constexpr auto kFarewell = std::chrono::seconds(4);  // for agents to clean up
+
+class Launcher {
+ public:
+  // Agents of this host are forks: they come before anything that a fork should not have.
+  explicit Launcher(const JobPlan& plan)
+      : plan_(plan), folder_("horon-job"), log_(plan.log_level, "launcher") {
+    std::vector<int> forked;
+    for (const Host& host : plan.hosts) {
+      // Each local agent removes its own folder.
+      const std::string folder = folder_.path() + "/" + std::to_string(links_.size());
+      if (mkdir_private(folder) != 0) throw io_error("mkdir " + folder);
+      links_.push_back(std::make_unique<HostLink>(plan, host, folder, forked));
+      const auto more = links_.back()->descriptors();
+      forked.insert(forked.end(), more.begin(), more.end());
+    }
+    signals_ = std::make_unique<SignalFd>(std::initializer_list<int>{SIGINT, SIGTERM, SIGHUP});
+    loop_ = std::make_unique<EventLoop>();
+    output_ =
+        std::make_unique<Output>(plan.output, [this] { loop_->post([this] { pause(false); }); });
+    loop_->watch(signals_->fd(), EPOLLIN, [this](uint32_t) { on_signal(); });
+    for (auto& link : links_) connect(*link);
+  }
+
+  ~Launcher() {
+    links_.clear();
+    end_descendants();
+    signals_.reset();  // from here on a signal ends us, even if the terminal is stuck
+    output_.reset();
+  }
+
+  int run() {
+    server_ = std::make_unique<StoreServer>(*loop_, secret_, server_options(), log_);
+    start_timer_ = loop_->after(plan_.start_timeout, [this] { on_start_timeout(); });
+    ping();
+    while (!finished_) loop_->run_once(Deadline::never());
+    farewell();
+    server_.reset();
+    return report();
+  }
+
+ private:
+  static int mkdir_private(const std::string& path) { return mkdir(path.c_str(), 0700); }
+
+  StoreServer::Options server_options() const {
+    StoreServer::Options options;
+    options.port = plan_.port;
+    return options;
+  }
+
+  void connect(HostLink& link) {
+    link.connect(*loop_, {[this, &link](const FromAgent& message) { on_message(link, message); },
+                          [this, &link] { on_agent_end(link); }});
+  }
+
+  void ping() {
+    const bool remote = std::any_of(links_.begin(), links_.end(),
+                                    [](const auto& link) { return !link->is_local(); });
+    if (!remote) return;
+    loop_->after(kPing, [this] {
+      for (auto& link : links_) {
+        if (!link->is_local() && !link->has_ended()) link->send(StillHere{});
+      }
+      ping();
+    });
+  }
+
+  // --- starting
+
+  void on_message(HostLink& link, const FromAgent& message) {
+    if (const auto* hello = std::get_if<AgentHello>(&message)) on_hello(link, *hello);
+    if (const auto* started = std::get_if<RankStarted>(&message)) {
+      pids_[started->rank] = started->pid;
+      log_.info("rank {} is process {} on {}", started->rank, started->pid, link.host().name);
+    }
+    if (const auto* output = std::get_if<RankOutput>(&message)) {
+      output_->write(output->rank, output->is_error, output->bytes);
+      if (output_->is_full()) pause(true);
+    }
+    if (const auto* ended = std::get_if<RankEnded>(&message)) on_rank_end(link, *ended);
+  }
+
+  void on_hello(HostLink& link, const AgentHello& hello) {
+    if (hello.version != kVersion) {
+      fail_host(link, fmt::format("horon {} is there, {} here; install the same", hello.version,
+                                  kVersion));
+      link.close_input();
+      return;
+    }
+    log_.info("agent on {} ({}) is ready", link.host().name, hello.host_name);
+    if (!link.is_local()) reach_from(link, hello.ssh_connection);
+    ready_.insert(&link);
+    if (ready_.size() + lost_.size() == links_.size()) start_all();
+  }
+
+  // The other host came to us, or we to it: the address that this took is where it will find us.
+  void reach_from(const HostLink& link, const std::string& ssh_connection) {
+    std::istringstream words(ssh_connection);
+    std::string ours;
+    words >> ours;
+    if (!plan_.interface.empty()) {
+      ours = resolve_interface(plan_.interface);
+    } else if (ours.empty() || !is_own_address(ours)) {
+      const std::string name = link.host().name.substr(link.host().name.find('@') + 1);
+      ours = source_address(resolve_host(name).front());
+    }
+    server_->add_address(ours);
+  }
+
+  void start_all() {
+    loop_->cancel(start_timer_);
+    if (!lost_.empty()) return finish();
+    for (auto& link : links_) link->send(start_message(*link));
+    secret_in_use_ = true;
+  }
+
+  StartRanks start_message(const HostLink& link) const {
+    StartRanks start;
+    start.secret = secret_.reveal_hex();
+    start.host = link.host().name;
+    start.folder = plan_.folder;
+    start.command = plan_.command;
+    start.bind = plan_.bind;
+    Environment environment;
+    if (!link.is_local()) {
+      for (const auto& [name, value] : process_environment()) {
+        if (travels(name, plan_.exports)) environment[name] = value;
+      }
+    }
+    for (const auto& [name, value] : plan_.environment) environment[name] = value;
+    std::vector<Endpoint> endpoints;
+    for (const Endpoint& endpoint : server_->endpoints()) {
+      if (is_loopback(endpoint.host) == link.is_local()) endpoints.push_back(endpoint);
+    }
+    environment["HORON_RENDEZVOUS"] = format_endpoints(endpoints);
+    start.environment = flatten(environment);
+    const auto number =
+        static_cast<int>(std::find_if(links_.begin(), links_.end(),
+                                      [&](const auto& at) { return at.get() == &link; }) -
+                         links_.begin());
+    for (const Place& place : plan_.places) {
+      if (place.cross_rank == number) start.places.push_back(place);
+    }
+    return start;
+  }
+
+  void on_start_timeout() {
+    for (auto& link : links_) {
+      if (!ready_.contains(link.get()) && !lost_.contains(link.get()))
+        fail_host(*link, fmt::format("timed out: no agent answered within {}; is the host up, and "
+                                     "its sshd? (--start-timeout)",
+                                     format_duration(plan_.start_timeout)));
+    }
+    finish();
+  }
+
+  void fail_host(const HostLink& link, const std::string& why) {
+    if (lost_.insert(&link).second)
+      problems_.push_back(fmt::format("{}: {}", link.host().name, why));
+  }
+
+  // --- running
+
+  void on_rank_end(const HostLink& link, const RankEnded& ended) {
+    output_->finish(ended.rank);
+    ended_.insert(ended.rank);
+    if (ended.status != 0) {
+      failures_.push_back(
+          {ended.rank, link.host().name, ended.status, ended.problem, Clock::now(), told_});
+      if (!told_ && signal_count_ == 0) tell_others();
+    }
+    if (ended_.size() == plan_.places.size()) finish();
+  }
+
+  void tell_others() {
+    told_ = true;
+    send_all(SignalRanks{SIGTERM});
+    loop_->after(plan_.grace, [this] { end_hard(); });
+  }
+
+  void end_hard() {
+    send_all(EndRanks{});
+    // Agents that do not answer: their guardians do the rest when we are gone.
+    loop_->after(kFarewell, [this] { finish(); });
+  }
+
+  void on_agent_end(HostLink& link) {
+    const bool all_done =
+        std::all_of(plan_.places.begin(), plan_.places.end(), [&](const Place& p) {
+          return links_[static_cast<size_t>(p.cross_rank)].get() != &link ||
+                 ended_.contains(p.rank);
+        });
+    if (leaving_ || (secret_in_use_ && all_done)) return;
+    fail_host(link, link.why());
+    if (!secret_in_use_) {
+      if (ready_.size() + lost_.size() == links_.size()) finish();
+      return;
+    }
+    for (const Place& place : plan_.places) {
+      if (links_[static_cast<size_t>(place.cross_rank)].get() != &link) continue;
+      ended_.insert(place.rank);
+      // Ranks of a killed agent of this host are now our children; of another, its guardian's.
+      if (link.is_local() && pids_.contains(place.rank)) kill(-pids_[place.rank], SIGKILL);
+    }
+    if (!told_) tell_others();
+    if (ended_.size() == plan_.places.size()) finish();
+  }
+
+  void on_signal() {
+    while (const int signal = signals_->next()) {
+      ++signal_count_;
+      if (signal_count_ == 1) {
+        log_.info("signal {}: passed on to the ranks", signal);
+        send_all(SignalRanks{signal == SIGHUP ? SIGTERM : signal});
+        loop_->after(plan_.stop_grace, [this] { end_hard(); });
+        if (!secret_in_use_) finish();
+      } else {
+        end_hard();
+      }
+    }
+  }
+
+  void send_all(const ToAgent& message) {
+    for (auto& link : links_) {
+      if (!link->has_ended()) link->send(message);
+    }
+  }
+
+  void pause(bool paused) {
+    for (auto& link : links_) link->pause(paused);
+  }
+
+  // --- ending
+
+  void finish() { finished_ = true; }
+
+  void farewell() {
+    leaving_ = true;
+    for (auto& link : links_) link->close_input();
+    const Deadline deadline = Deadline::after(kFarewell);
+    const auto all_ended = [&] {
+      return std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
+        return link->has_ended() || lost_.contains(link.get());
+      });
+    };
+    while (!all_ended() && !deadline.passed()) loop_->run_once(deadline);
+  }
+
+  int report() {
+    if (!problems_.empty()) {
+      output_->say(
+          fmt::format("horon run: {} of {} host(s) failed:", problems_.size(), links_.size()));
+      for (const std::string& problem : problems_) output_->say("  " + problem);
+    }
+    if (!failures_.empty() && problems_.empty()) {
+      const RankFailure& culprit = choose_culprit(failures_);
+      output_->say("horon run: " + describe_failure(culprit));
+      const auto lines = output_->last_lines(culprit.rank);
+      if (!lines.empty()) output_->say("  its last lines on stderr:");
+      for (const std::string& line : lines) output_->say("    " + line);
+      return exit_status(culprit.status);
+    }
+    if (!problems_.empty()) return static_cast<int>(ExitCode::kLaunch);
+    return signal_count_ > 0 ? static_cast<int>(ExitCode::kInterrupted) : 0;
+  }
+
+  const JobPlan& plan_;
+  TempFolder folder_;
+  Log log_;
+  Secret secret_ = Secret::random();
+  std::vector<std::unique_ptr<HostLink>> links_;
+  std::unique_ptr<SignalFd> signals_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Output> output_;
+  std::unique_ptr<StoreServer> server_;
+  EventLoop::Timer start_timer_ = 0;
+  std::set<const HostLink*> ready_;
+  std::set<const HostLink*> lost_;
+  std::vector<std::string> problems_;  // one for each lost host
+  std::set<int> ended_;
+  std::map<int, pid_t> pids_;
+  std::vector<RankFailure> failures_;
+  bool secret_in_use_ = false;  // ranks were started
+  bool told_ = false;
+  bool leaving_ = false;
+  bool finished_ = false;
+  int signal_count_ = 0;
+};
+
+}  // namespace
+
+bool is_local_host(const std::string& name) {
+  if (name.find('@') != std::string::npos) return false;
+  std::string own(256, '\0');
+  gethostname(own.data(), own.size() - 1);
+  return name == "localhost" || name == own.c_str() || is_own_address(name);
+}
+
+std::string describe_plan(const JobPlan& plan) {
+  std::string text = fmt::format("{} rank(s) of: {}\nin: {}\n", plan.places.size(),
+                                 fmt::join(plan.command, " "), plan.folder);
+  for (size_t number = 0; number < plan.hosts.size(); ++number) {
+    const Host& host = plan.hosts[number];
+    std::vector<int> ranks;
+    for (const Place& place : plan.places) {
+      if (place.cross_rank == static_cast<int>(number)) ranks.push_back(place.rank);
+    }
+    const std::string how =
+        is_local_host(host.name)
+            ? "started here"
+            : fmt::format("by: {}", fmt::join(ssh_command(plan.ssh, host.name), " "));
+    text += fmt::format("{}: rank(s) {}, {}\n", host.name, fmt::join(ranks, ", "), how);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, value] : process_environment()) {
+    if (travels(name, plan.exports)) names.push_back(name);
+  }
+  for (const auto& [name, value] : plan.environment) names.push_back(name);
+  return text + fmt::format("variables that travel to other hosts: {}\n", fmt::join(names, ", "));
+}
+
+int run_job(const JobPlan& plan) {
+  adopt_orphans();
+  signal(SIGPIPE, SIG_IGN);
+  Launcher launcher(plan);
+  return launcher.run();
+}
+
+}  // namespace horon::launch

@@ -1,0 +1,204 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "horon/base/error.h"
+#include "horon/launch/agent_message.h"
+#include "horon/launch/environment.h"
+#include "horon/launch/host_list.h"
+#include "horon/launch/mpi_run.h"
+#include "horon/launch/output.h"
+#include "horon/launch/ssh.h"
+#include "horon/launch/verdict.h"
+
+namespace horon::launch {
+namespace {
+
+TEST(Hosts, AreRead) {
+  EXPECT_EQ(parse_hosts("a:2,b:4"), (std::vector<Host>{{"a", 2}, {"b", 4}}));
+  EXPECT_EQ(parse_hosts(" a , b.lan:3 "), (std::vector<Host>{{"a", 1}, {"b.lan", 3}}));
+  EXPECT_EQ(parse_hosts("[::1]:2,10.0.0.1"), (std::vector<Host>{{"::1", 2}, {"10.0.0.1", 1}}));
+  EXPECT_EQ(parse_hosts("me@node_1:1"), (std::vector<Host>{{"me@node_1", 1}}));
+  EXPECT_EQ(parse_hostfile("# all\na slots=2\n\nb\nc slots=3 # last\n", "f"),
+            (std::vector<Host>{{"a", 2}, {"b", 1}, {"c", 3}}));
+}
+
+std::string complaint(const std::string& hosts) {
+  try {
+    parse_hosts(hosts);
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(Hosts, MistakesAreNamedWithTheirColumn) {
+  EXPECT_NE(complaint("a:2,,b:2").find("column 5"), std::string::npos) << complaint("a:2,,b:2");
+  EXPECT_NE(complaint("a:2, b:x").find("column 6"), std::string::npos) << complaint("a:2, b:x");
+  EXPECT_NE(complaint("10.0.0.1:22222").find("not host:port"), std::string::npos);
+  EXPECT_NE(complaint("::1:2").find("brackets"), std::string::npos);
+  EXPECT_NE(complaint("a:1,a:2").find("twice"), std::string::npos);
+  for (const char* bad : {"",       ",",     "a:",   "a:0",   "a:-1",   "a:1:2", "[::1",
+                          "[::1]2", "a b:1", "-a:1", "a;b:1", "$(x):1", "`x`:1", "a|b",
+                          "a&b",    "a>b",   "a'b",  "a\"b",  "a\\b",   "a/b",   "-oProxyCommand=x",
+                          "a\nb",   "@a",    "-u@a", "a@-b",  "a@@b",   "a%b",   "ä:1"})
+    EXPECT_NE(complaint(bad), "") << bad;
+  EXPECT_THROW(parse_hostfile("a slots=x", "f"), UsageError);
+  EXPECT_THROW(parse_hostfile("a 2", "f"), UsageError);
+  EXPECT_THROW(parse_hostfile("# none\n", "f"), UsageError);
+}
+
+TEST(Places, AreDenseInTheOrderOfHosts) {
+  std::vector<Host> hosts = {{"a", 2}, {"b", 3}, {"c", 2}};
+  const auto places = place_ranks(hosts, 4);
+  ASSERT_EQ(places.size(), 4U);
+  EXPECT_EQ(hosts.size(), 2U);
+  EXPECT_EQ(places[3].rank, 3);
+  EXPECT_EQ(places[3].local_rank, 1);
+  EXPECT_EQ(places[3].local_size, 2);
+  EXPECT_EQ(places[3].cross_rank, 1);
+  EXPECT_EQ(places[0].cross_size, 2);
+  hosts = {{"a", 2}};
+  EXPECT_THROW(place_ranks(hosts, 3), UsageError);
+  EXPECT_THROW(place_ranks(hosts, 0), UsageError);
+}
+
+TEST(Cores, AreSharedEvenlyOrNotAtAll) {
+  const std::vector<int> cores = {0, 1, 2, 3, 6};
+  EXPECT_EQ(share_of_cores(cores, 0, 2), (std::vector<int>{0, 1}));
+  EXPECT_EQ(share_of_cores(cores, 1, 2), (std::vector<int>{2, 3, 6}));
+  EXPECT_EQ(share_of_cores(cores, 4, 5), (std::vector<int>{6}));
+  EXPECT_TRUE(share_of_cores(cores, 0, 6).empty());
+}
+
+TEST(Variables, TellThePlaceUnderBothNames) {
+  const auto variables = rank_environment({5, 8, 1, 4, 1, 2}, "node7", 16);
+  EXPECT_EQ(variables.at("HORON_RANK"), "5");
+  EXPECT_EQ(variables.at("HOROVOD_RANK"), "5");
+  EXPECT_EQ(variables.at("HOROVOD_LOCAL_SIZE"), "4");
+  EXPECT_EQ(variables.at("HORON_CROSS_RANK"), "1");
+  EXPECT_EQ(variables.at("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(rank_environment({0, 8, 0, 8, 0, 1}, "", 2).at("OMP_NUM_THREADS"), "1");
+}
+
+TEST(Variables, OnlyThoseOfTheRuleTravel) {
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HORON_TIMEOUT",
+                           "HOROVOD_FUSION_THRESHOLD", "MINE"})
+    EXPECT_TRUE(travels(name, {"MINE"})) << name;
+  for (const char* name : {"AWS_SECRET_ACCESS_KEY", "HOME", "LD_PRELOAD", "HORON_RANK",
+                           "HOROVOD_SIZE", "HORON_SECRET_FILE", "PATHS"})
+    EXPECT_FALSE(travels(name, {"MINE"})) << name;
+  EXPECT_THROW(check_variable_name("A B"), UsageError);
+  EXPECT_THROW(check_variable_name("1A"), UsageError);
+  EXPECT_THROW(check_variable_name(""), UsageError);
+}
+
+TEST(Ssh, TheCommandHasNoRoomForSurprises) {
+  SshOptions options;
+  options.remote_program = "/opt/horon/bin/horon";
+  options.port = 2222;
+  const auto command = ssh_command(options, "b");
+  ASSERT_GE(command.size(), 3U);
+  EXPECT_EQ(command[command.size() - 3], "--");
+  EXPECT_EQ(command[command.size() - 2], "b");
+  EXPECT_EQ(command.back(), "exec /opt/horon/bin/horon agent");
+  const auto has = [&](const std::string& word) {
+    return std::find(command.begin(), command.end(), word) != command.end();
+  };
+  EXPECT_TRUE(has("BatchMode=yes") && has("StrictHostKeyChecking=yes") && has("2222"));
+  for (const char* bad : {"/a b/horon", "/a;b", "$(x)", "", "-x", "/a'b"}) {
+    options.remote_program = bad;
+    EXPECT_THROW(ssh_command(options, "b"), UsageError) << bad;
+  }
+}
+
+TEST(Ssh, FailuresAreExplained) {
+  SshOptions options;
+  options.remote_program = "/x/horon";
+  const auto says = [&](int status, const char* words, const char* piece) {
+    const std::string text = explain_ssh_failure(options, status, words);
+    EXPECT_NE(text.find(piece), std::string::npos) << text;
+  };
+  says(255,
+       "No ED25519 host key is known for b and you have requested strict checking.\nHost key "
+       "verification failed.",
+       "not known");
+  says(255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+       "has changed");
+  says(255, "ssh: connect to host b port 22: Connection refused", "refused");
+  says(255, "ssh: connect to host b port 22: Connection timed out", "timed out");
+  says(255, "Could not resolve hostname b: Name or service not known", "no host of that name");
+  says(255, "me@b: Permission denied (publickey).", "denied");
+  says(127, "bash: line 1: /x/horon: No such file or directory", "no horon there");
+  says(1, "something else", "something else");
+}
+
+TEST(AgentMessages, ReadBackAndRefuseTheRest) {
+  StartRanks start;
+  start.secret = "s";
+  start.command = {"a", "b\n'\"$(x)"};
+  start.environment = {"A=1"};
+  start.places = {{1, 4, 1, 2, 0, 2}};
+  const auto read = std::get<StartRanks>(unpack_to_agent(pack(ToAgent(start))));
+  EXPECT_EQ(read.command, start.command);
+  EXPECT_EQ(read.places.front().size, 4);
+  const auto ended =
+      std::get<RankEnded>(unpack_from_agent(pack(FromAgent(RankEnded{3, 9, "why"}))));
+  EXPECT_EQ(ended.rank, 3);
+  EXPECT_EQ(ended.status, 9);
+  const std::string good = pack(ToAgent(start));
+  for (size_t cut = 0; cut < good.size(); ++cut)
+    EXPECT_THROW(unpack_to_agent(good.substr(0, cut)), Error);
+  EXPECT_THROW(unpack_to_agent("\x7f"), Error);
+  EXPECT_THROW(unpack_from_agent(good + "x"), Error);
+}
+
+TEST(Verdict, BlamesTheOneThatFailedByItself) {
+  const auto t0 = Clock::now();
+  const auto at = [&](int ms) { return t0 + Milliseconds(ms); };
+  const int peer_lost = 10 << 8;
+  EXPECT_EQ(
+      choose_culprit({{0, "a", peer_lost, "", at(0), false}, {1, "b", SIGKILL, "", at(3), false}})
+          .rank,
+      1);
+  EXPECT_EQ(
+      choose_culprit({{0, "a", 1 << 8, "", at(0), false}, {1, "b", SIGTERM, "", at(3), true}}).rank,
+      0);
+  EXPECT_EQ(
+      choose_culprit({{0, "a", peer_lost, "", at(0), false}, {1, "b", 1 << 8, "", at(2000), false}})
+          .rank,
+      0);
+  EXPECT_NE(describe_failure({1, "b", SIGKILL, "", at(0), false})
+                .find("rank 1 on b was killed by signal 9"),
+            std::string::npos);
+}
+
+TEST(Lines, AreNeverTorn) {
+  LineCutter cutter;
+  const auto now = Clock::now();
+  EXPECT_TRUE(cutter.feed("half", now).empty());
+  EXPECT_EQ(cutter.feed(" line\nnext\r\nlast", now),
+            (std::vector<std::string>{"half line", "next"}));
+  EXPECT_EQ(cutter.rest(), "last");
+  EXPECT_EQ(cutter.rest(), std::nullopt);
+  EXPECT_TRUE(cutter.feed("10%\r20%\r30%", now).empty());  // shown once a second
+  EXPECT_EQ(cutter.feed("\r40%\r50%", now + std::chrono::seconds(2)),
+            (std::vector<std::string>{"40%"}));
+  EXPECT_EQ(cutter.feed("\ndone\n", now), (std::vector<std::string>{"50%", "done"}));
+  EXPECT_EQ(cutter.feed(std::string(3U << 20, 'x'), now).size(), 1U);
+}
+
+TEST(Mpi, TaggedLinesFindTheirRank) {
+  TaggedLine line;
+  ASSERT_TRUE(parse_tagged_line("[1,3]<stderr>:oh no", MpiKind::kOpenMpi, line));
+  EXPECT_EQ(line.rank, 3);
+  EXPECT_TRUE(line.is_error);
+  EXPECT_EQ(line.text, "oh no");
+  ASSERT_TRUE(parse_tagged_line("[2] [x] y", MpiKind::kMpich, line));
+  EXPECT_EQ(line.rank, 2);
+  EXPECT_EQ(line.text, "[x] y");
+  EXPECT_FALSE(parse_tagged_line("mpirun noticed", MpiKind::kOpenMpi, line));
+  EXPECT_FALSE(parse_tagged_line("", MpiKind::kMpich, line));
+}
+
+}  // namespace
+}  // namespace horon::launch

@@ -1,0 +1,221 @@
+#include "horon/launch/mpi_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "horon/base/error.h"
+#include "horon/base/event_loop.h"
+#include "horon/base/knob.h"
+#include "horon/base/text.h"
+#include "horon/launch/process.h"
+
+namespace horon::launch {
+namespace {
+
+// Lines of mpirun, given to the ranks that wrote them.
+class MpiJob {
+ public:
+  MpiJob(const JobPlan& plan, const std::vector<std::string>& command, MpiKind kind)
+      : kind_(kind), signals_({SIGINT, SIGTERM, SIGHUP, SIGCHLD}), output_(plan.output, [] {}) {
+    Environment environment = process_environment();
+    for (const auto& [name, value] : plan.environment) environment[name] = value;
+    int out[2];
+    int err[2];
+    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw io_error("pipe");
+    out_ = Fd(out[0]);
+    err_ = Fd(err[0]);
+    const Fd out_write(out[1]);
+    const Fd err_write(err[1]);
+    Spawn what;
+    what.command = command;
+    what.environment = flatten(environment);
+    what.folder = plan.folder;
+    what.out = out_write.get();
+    what.err = err_write.get();
+    pid_ = spawn(what);
+  }
+
+  int run() {
+    for (const bool is_error : {false, true}) {
+      const int fd = (is_error ? err_ : out_).get();
+      set_nonblocking(fd);
+      loop_.watch(fd, EPOLLIN, [this, fd, is_error](uint32_t) { relay(fd, is_error); });
+    }
+    loop_.watch(signals_.fd(), EPOLLIN, [this](uint32_t) { on_signal(); });
+    while (!ended_) loop_.run_once(Deadline::never());
+    for (const bool is_error : {false, true}) {
+      while (relay((is_error ? err_ : out_).get(), is_error)) {
+      }
+      if (const auto rest = (is_error ? err_lines_ : out_lines_).rest()) print(*rest, is_error);
+    }
+    end_descendants();
+    if (status_ != 0) output_.say("horon run: mpirun " + describe_status(status_));
+    return exit_status(status_);
+  }
+
+ private:
+  bool relay(int fd, bool is_error) {
+    char piece[32768];
+    const ssize_t got = read(fd, piece, sizeof(piece));
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got <= 0) {
+      loop_.forget(fd);
+      return false;
+    }
+    LineCutter& cutter = is_error ? err_lines_ : out_lines_;
+    for (const std::string& line : cutter.feed({piece, static_cast<size_t>(got)}, Clock::now()))
+      print(line, is_error);
+    return true;
+  }
+
+  void print(const std::string& line, bool is_error) {
+    TaggedLine tagged;
+    if (!parse_tagged_line(line, kind_, tagged)) return output_.say(line);
+    output_.write(tagged.rank, tagged.is_error || is_error, tagged.text + "\n");
+  }
+
+  void on_signal() {
+    while (const int signal = signals_.next()) {
+      if (signal == SIGCHLD) {
+        ended_ = ended_ || waitpid(pid_, &status_, WNOHANG) == pid_;
+      } else if (++signal_count_ == 1) {
+        kill(pid_, signal == SIGHUP ? SIGTERM : signal);  // mpirun passes it on
+      } else {
+        kill(pid_, SIGKILL);
+      }
+    }
+  }
+
+  MpiKind kind_;
+  SignalFd signals_;
+  EventLoop loop_;
+  Output output_;
+  LineCutter out_lines_;
+  LineCutter err_lines_;
+  Fd out_;
+  Fd err_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+  int signal_count_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+MpiKind find_mpi() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("mpirun --version 2>&1", "r"), pclose);
+  std::array<char, 4096> text{};
+  const size_t got = pipe ? fread(text.data(), 1, text.size() - 1, pipe.get()) : 0;
+  const std::string said(text.data(), got);
+  if (said.find("Open MPI") != said.npos || said.find("OpenRTE") != said.npos)
+    return MpiKind::kOpenMpi;
+  if (said.find("HYDRA") != said.npos || said.find("MPICH") != said.npos) return MpiKind::kMpich;
+  throw UsageError("--mpi: neither Open MPI's nor MPICH's mpirun is on PATH", ExitCode::kLaunch);
+}
+
+std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& start, MpiKind kind) {
+  std::vector<std::string> command = {"mpirun", "-np", std::to_string(plan.places.size())};
+  const auto add = [&](std::initializer_list<std::string> words) {
+    command.insert(command.end(), words);
+  };
+  std::vector<std::string> hosts;
+  for (const Host& host : plan.hosts) hosts.push_back(fmt::format("{}:{}", host.name, host.slots));
+  const bool remote = plan.hosts.size() > 1 || !is_local_host(plan.hosts.front().name);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : process_environment()) {
+    if (travels(name, plan.exports)) names.push_back(name);
+  }
+  for (const auto& [name, value] : plan.environment) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  if (kind == MpiKind::kOpenMpi) {
+    if (geteuid() == 0) add({"--allow-run-as-root"});
+    add({"--tag-output"});
+    if (remote) {
+      add({"--host", fmt::format("{}", fmt::join(hosts, ","))});
+    } else {
+      add({"--oversubscribe"});
+    }
+    if (start.binds) add({"--bind-to", "none"});
+    for (const std::string& name : names) add({"-x", name});  // names only: values stay off argv
+  } else {
+    add({"-prepend-rank"});
+    if (remote) add({"-hosts", fmt::format("{}", fmt::join(hosts, ","))});
+    if (!names.empty()) add({"-envlist", fmt::format("{}", fmt::join(names, ","))});
+  }
+  command.insert(command.end(), start.extra.begin(), start.extra.end());
+  add({start.program, "mpi-rank", "--"});
+  command.insert(command.end(), plan.command.begin(), plan.command.end());
+  return command;
+}
+
+bool parse_tagged_line(const std::string& line, MpiKind kind, TaggedLine& tagged) {
+  int rank = -1;
+  int used = 0;
+  if (kind == MpiKind::kOpenMpi) {
+    int job = 0;
+    char stream[8] = {};
+    if (std::sscanf(line.c_str(), "[%d,%d]<%6[a-z]>:%n", &job, &rank, stream, &used) != 3)
+      return false;
+    tagged.is_error = std::strcmp(stream, "stderr") == 0;
+  } else {
+    if (std::sscanf(line.c_str(), "[%d] %n", &rank, &used) != 1) return false;
+    tagged.is_error = false;
+  }
+  if (used == 0 || rank < 0) return false;
+  tagged.rank = rank;
+  tagged.text = line.substr(static_cast<size_t>(used));
+  return true;
+}
+
+std::string describe_mpi(const JobPlan& plan, const MpiStart& start) {
+  return fmt::format("{}\n", fmt::join(mpirun_command(plan, start, find_mpi()), " "));
+}
+
+int run_mpi_job(const JobPlan& plan, const MpiStart& start) {
+  const MpiKind kind = find_mpi();
+  adopt_orphans();
+  signal(SIGPIPE, SIG_IGN);
+  return MpiJob(plan, mpirun_command(plan, start, kind), kind).run();
+}
+
+int become_mpi_rank(const std::vector<std::string>& command) {
+  require(!command.empty(), "mpi-rank: no program");
+  const bool open_mpi = process_env("OMPI_COMM_WORLD_RANK").has_value();
+  const auto number = [&](const char* ompi, const char* mpich, int fallback) {
+    const auto text = process_env(open_mpi ? ompi : mpich);
+    return text ? static_cast<int>(parse_integer(*text, open_mpi ? ompi : mpich, 0, 1 << 20))
+                : fallback;
+  };
+  Place place;
+  place.rank = number("OMPI_COMM_WORLD_RANK", "PMI_RANK", -1);
+  place.size = number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", -1);
+  require(place.rank >= 0 && place.size > 0, "mpi-rank: not started by mpirun");
+  place.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", place.rank);
+  place.local_size =
+      std::max(1, number("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", place.size));
+  place.cross_rank = place.rank / place.local_size;
+  place.cross_size = (place.size + place.local_size - 1) / place.local_size;
+  const Environment given = process_environment();
+  const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  for (const auto& [name, value] : rank_environment(place, "", cores)) {
+    if (name.ends_with("HOSTNAME") || (name == "OMP_NUM_THREADS" && given.contains(name))) continue;
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  throw UsageError(fmt::format("cannot run '{}': {}", command.front(), std::strerror(errno)),
+                   ExitCode::kLaunch);
+}
+
+}  // namespace horon::launch

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "horon/base/time.h"
+
+namespace horon::launch {
+
+// Cuts a stream into lines. Pure. A progress bar that only ever returns the carriage is shown once
+// a second; a line of more than a megabyte is cut.
+class LineCutter {
+ public:
+  std::vector<std::string> feed(std::string_view bytes, Clock::time_point now);
+  // What came after the last line's end.
+  std::optional<std::string> rest();
+
+ private:
+  std::string buffer_;
+  Clock::time_point shown_{};
+};
+
+struct OutputOptions {
+  int size = 1;
+  bool colour_out = false;  // for the prefix on stdout and stderr
+  bool colour_err = false;
+  bool timestamps = false;
+  std::string folder;  // also writes folder/rank.N/stdout and stderr; empty: no
+};
+
+// What the ranks print: every line whole, behind "[rank] ", in each rank's own order. Lines are
+// written by a thread of its own, so that a stuck terminal sticks nobody else.
+class Output {
+ public:
+  // `on_drained` is called on the writing thread when is_full() is over.
+  Output(const OutputOptions& options, std::function<void()> on_drained);
+  ~Output();  // writes what is left
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  void write(int rank, bool is_error, std::string_view bytes);
+  // The rank has ended: an unfinished line becomes one.
+  void finish(int rank);
+  bool is_full() const;
+  // Of the rank's stderr.
+  std::vector<std::string> last_lines(int rank) const;
+  // A line of our own on stderr, in its turn.
+  void say(const std::string& line);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace horon::launch

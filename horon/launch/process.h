@@ -1,0 +1,37 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace horon::launch {
+
+struct Spawn {
+  std::vector<std::string> command;      // looked for on PATH of `environment`
+  std::vector<std::string> environment;  // NAME=VALUE, all of it
+  std::string folder;                    // empty: where we are
+  std::vector<int> cores;                // empty: as we are
+  int in = -1;                           // descriptors; -1: /dev/null for in, ours for the others
+  int out = -1;
+  int err = -1;
+  bool dies_with_us = true;
+};
+
+// Starts a process in a session of its own, with the default reaction to every signal. Call it from
+// a thread that lives as long as the process may. Throws UsageError that says why it cannot run.
+pid_t spawn(const Spawn& what);
+
+// From now on processes whose parents end become our children, not init's.
+void adopt_orphans();
+
+// Ends every process below this one, children of children included, and reaps them. Returns false
+// if some are still there after two seconds.
+bool end_descendants();
+
+// "ended with status 3", "was killed by signal 9 (Killed)".
+std::string describe_status(int wait_status);
+// The exit status a shell would show: 128 + signal.
+int exit_status(int wait_status);
+
+}  // namespace horon::launch
