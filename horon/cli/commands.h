@@ -15,8 +15,8 @@ namespace horon::cli {
 struct Globals {
   std::map<std::string, std::string> flags;
   std::string config;
-  int exit_code = 0;                                // of a command that ended without an exception
-  std::vector<std::string>* run_command = nullptr;  // the program that `run` starts
+  int exit_code = 0;                 // of a command that ended without an exception
+  std::vector<std::string> command;  // the program that `run` or `mpi-rank` starts
   Knobs knobs() const;
   // Settings of the command line reach the ranks that we start through their environment.
   void export_to_ranks() const;

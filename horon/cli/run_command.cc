@@ -49,7 +49,6 @@ struct RunFlags {
   std::string binding_args;
   std::string config_file;  // read before the flags are parsed
   std::vector<std::string> notes;
-  std::vector<std::string> command;
 };
 
 int count_gpus() {
@@ -102,14 +101,14 @@ launch::SshOptions ssh_options(const RunFlags& flags, const Knobs& knobs) {
 
 launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   const Knobs knobs = globals.knobs();
-  require(!flags.command.empty(),
+  require(!globals.command.empty(),
           "no program to run: horon run -np 4 [flags] ./program [its arguments]");
   launch::JobPlan plan;
   plan.hosts = find_hosts(flags);
   int slots = 0;
   for (const launch::Host& host : plan.hosts) slots += host.slots;
   plan.places = launch::place_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
-  plan.command = flags.command;
+  plan.command = globals.command;
   plan.folder =
       flags.workdir.empty() ? fs::current_path().string() : fs::absolute(flags.workdir).string();
   plan.environment = settings_of(flags, globals);
@@ -249,7 +248,6 @@ void add_run_command(CLI::App& app, Globals& globals) {
     if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
       option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
-  globals.run_command = &flags->command;
   run->callback([flags, &globals] { globals.exit_code = execute(*flags, globals); });
 }
 

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
-#include <span>
 #include <thread>
 
 #include "horon/base/error.h"
@@ -24,9 +24,9 @@ namespace {
 using horon::Communicator;
 
 float all_reduce_once(Communicator& comm) {
-  float value = static_cast<float>(comm.rank() + 1);
-  comm.all_reduce(horon::view_of(std::span(&value, 1)), {.op = horon::ReduceOp::kSum, .name = "x"});
-  return value;
+  std::array<float, 1> value = {static_cast<float>(comm.rank() + 1)};
+  comm.all_reduce(horon::view_of(value), {.op = horon::ReduceOp::kSum, .name = "x"});
+  return value[0];
 }
 
 void wait_for_file(const std::string& path) {
@@ -46,10 +46,10 @@ void run_until(Communicator& comm, const std::string& path) {
   std::cout << "running\n" << std::flush;
   for (bool stop = false; !stop; ++rounds) {
     const horon::Stopwatch watch;
-    float value = comm.rank() == 0 && std::filesystem::exists(path) ? 1.0F : 0.0F;
-    comm.all_reduce(horon::view_of(std::span(&value, 1)), {.op = horon::ReduceOp::kSum, .name = "stop"});
+    std::array<float, 1> value = {comm.rank() == 0 && std::filesystem::exists(path) ? 1.0F : 0.0F};
+    comm.all_reduce(horon::view_of(value), {.op = horon::ReduceOp::kSum, .name = "stop"});
     longest = std::max(longest, watch.seconds());
-    stop = value > 0;
+    stop = value[0] > 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   std::cout << fmt::format("rounds {} longest {:.3f}\n", rounds, longest) << std::flush;
