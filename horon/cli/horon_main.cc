@@ -56,10 +56,11 @@ int run(int argc, char** argv) {
   }
   check_command(app, arguments);
   try {
-    if (arguments.front() == "run") {  // the program's own flags are not ours to read
-      const CLI::App* run = app.get_subcommand("run");
-      RunArguments split = split_run_arguments(*run, {arguments.begin() + 1, arguments.end()});
-      *globals.run_command = std::move(split.command);
+    const std::string name = arguments.front();
+    if (name == "run" || name == "mpi-rank") {  // the program's own flags are not ours to read
+      RunArguments split =
+          split_run_arguments(*app.get_subcommand(name), {arguments.begin() + 1, arguments.end()});
+      globals.command = std::move(split.command);
       arguments.resize(1);
       arguments.insert(arguments.end(), split.flags.begin(), split.flags.end());
     }

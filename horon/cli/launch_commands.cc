@@ -26,9 +26,7 @@ void add_agent(CLI::App& app, Globals& globals) {
 void add_mpi_rank(CLI::App& app, Globals& globals) {
   auto* rank = app.add_subcommand("mpi-rank", "Tells a rank of mpirun its place; not for people");
   rank->group("");
-  rank->prefix_command();
-  rank->callback(
-      [rank, &globals] { globals.exit_code = launch::become_mpi_rank(rank->remaining()); });
+  rank->callback([&globals] { globals.exit_code = launch::become_mpi_rank(globals.command); });
 }
 
 void add_secret(CLI::App& app) {
