@@ -1,11 +1,11 @@
 # Two commands do everything on a fresh Debian: `make run` and `make test`. The rest: `make help`.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build run test check unit bench format asan tsan tidy package docs clean
+.PHONY: help deps test-deps build run test check unit bench fuzz format asan tsan tidy package docs clean
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
-TSAN_TESTS := base_test device_test comm_test contract_local_test contract_store_test
+TSAN_TESTS := base_test net_test launch_test device_test comm_test contract_local_test contract_store_test
 CTEST := ctest --output-on-failure --no-tests=error
 
 help: ## this list
@@ -13,6 +13,9 @@ help: ## this list
 
 deps:
 	@tools/install_deps.sh
+
+test-deps:
+	@tools/install_deps.sh --tests
 
 build: deps ## the optimised program, at build/release/bin/horon
 	@cmake --preset release -DHORON_BUILD_TESTS=OFF >/dev/null
@@ -26,33 +29,37 @@ check: ## format, layers, sizes
 	@python3 tools/check_layers.py
 	@python3 tools/check_sizes.py
 
-test: deps check ## install what is missing, build, run all tests
+test: test-deps check ## install what is missing, build, run all tests
 	@cmake --preset release -DHORON_BUILD_TESTS=ON
 	@cmake --build --preset release -j $(JOBS)
 	@$(CTEST) --test-dir $(RELEASE)
 
-unit: deps ## only the quick tests
+unit: test-deps ## only the quick tests
 	@cmake --preset release -DHORON_BUILD_TESTS=ON >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@$(CTEST) --test-dir $(RELEASE) -L unit
 
-bench: build ## all-reduce against MPI and Gloo; table here, record and plot in benchmarks/results
+bench: build ## all-reduce and launch against MPI and Gloo; tables here, records and plot in benchmarks/results
 	@$(RELEASE)/bin/horon bench allreduce --json benchmarks/results/allreduce.json --svg benchmarks/results/allreduce.svg
+	@$(RELEASE)/bin/horon bench launch --json benchmarks/results/launch.json
+
+fuzz: test-deps ## the fuzzers, SECONDS=60 each
+	@tests/fuzz/fuzz_test.sh $(CURDIR)/build/fuzz $(or $(SECONDS),60)
 
 format: ## format all sources in place
 	@tools/format.sh
 
 # UBSan's and ASan's findings end the test; leaks are looked for.
-asan: deps ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: test-deps ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan >/dev/null && cmake --build --preset asan -j $(JOBS)
-	@$(CTEST) --test-dir build/asan -LE package -E 'huge|Huge|_[5678]_operations'
+	@$(CTEST) --test-dir build/asan -LE 'package|fuzz' -E 'huge|Huge|_[5678]_operations'
 
 # Gloo itself is not instrumented, so what happens inside it cannot be judged.
-tsan: deps ## tests of everything that runs in threads under ThreadSanitizer
+tsan: test-deps ## tests of everything that runs in threads under ThreadSanitizer
 	@cmake --preset tsan >/dev/null && cmake --build --preset tsan -j $(JOBS) --target $(TSAN_TESTS)
 	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(CTEST) --test-dir build/tsan -L unit -E 'Huge|install_deps|Operations/[4-7]'
 
-tidy: deps ## clang-tidy over all sources
+tidy: test-deps ## clang-tidy over all sources
 	@cmake --preset dev -DHORON_WERROR=OFF >/dev/null
 	@git ls-files 'horon/*.cc' | grep -v -e kernels_ -e _test.cc | xargs -P $(JOBS) -n 4 clang-tidy -quiet -p build/dev
 

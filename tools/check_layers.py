@@ -28,6 +28,8 @@ ONLY_IN = {
     r"nccl\.h": ["comm/nccl"],
     r"cuda": ["device/cuda", "comm/nccl"],
     r"spdlog/": ["base"],
+    r"openssl/": ["net"],
+    r"nlohmann/": ["net", "cli"],
     r"CLI/": ["cli"],
 }
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}

@@ -1,35 +1,45 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that Horon builds, runs and tests with. Quiet, and does nothing when all are there.
+# Installs the Debian packages that Horon builds and runs with. Quiet, and does nothing when all are there.
 #
 #   tools/install_deps.sh            install what is missing (uses sudo only when not root)
+#   tools/install_deps.sh --tests    also what the tests need: real peers to start, kill and lie to
 #   tools/install_deps.sh --check    list what is missing, change nothing; exit 1 if anything is
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config git python3   # build
-  clang-format clang-tidy                               # checks
-  libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
+  libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libssl-dev
   libgloo-dev                                           # collectives between hosts
   libopenmpi-dev openmpi-bin libmpich-dev mpich         # both MPIs: one plug-in each
   dpkg-dev file                                         # make package
 )
+test_packages=(
+  libgtest-dev clang-format clang-tidy clang libclang-rt-dev   # checks, fuzzers
+  openssh-client openssh-server iproute2 iptables              # hosts made of namespaces
+  slurm-wlm munge
+)
 
-usage() { sed -n '2,5p' "$0" | sed 's/^# \{0,1\}//'; }
+usage() { sed -n '2,6p' "$0" | sed 's/^# \{0,1\}//'; }
 
+check=0
+for argument in "$@"; do
+  case "$argument" in
+    --tests) packages+=("${test_packages[@]}") ;;
+    --check) check=1 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "install_deps.sh: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
+  esac
+done
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 
-case "${1:-}" in
-  --check)
-    [ ${#missing[@]} -eq 0 ] && { echo "nothing is missing"; exit 0; }
-    printf '%s\n' "${missing[@]}"
-    exit 1 ;;
-  -h | --help) usage; exit 0 ;;
-  "") ;;
-  *) echo "install_deps.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
-esac
+if [ "$check" -eq 1 ]; then
+  [ ${#missing[@]} -eq 0 ] && { echo "nothing is missing"; exit 0; }
+  printf '%s\n' "${missing[@]}"
+  exit 1
+fi
 
 [ ${#missing[@]} -eq 0 ] && exit 0
 as_root=()

@@ -10,11 +10,13 @@
 #include "horon/base/part.h"
 #include "horon/base/text.h"
 #include "horon/base/version.h"
+#include "horon/cli/bench_launch.h"
 #include "horon/cli/bench_plan.h"
 #include "horon/cli/bench_rank.h"
 #include "horon/cli/commands.h"
 #include "horon/cli/machine.h"
 #include "horon/cli/ranks.h"
+#include "horon/cli/record.h"
 #include "horon/cli/svg_plot.h"
 #include "horon/device/dtype.h"
 
@@ -167,32 +169,6 @@ std::string plot_of(const std::vector<BenchPoint>& points) {
   return draw_svg(plot);
 }
 
-// Before minutes of measuring: a record that cannot be written is an error now.
-void check_writable(const std::string& path) {
-  if (!path.empty() && !std::ofstream(path, std::ios::app)) throw io_error("write " + path);
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw io_error("write " + path);
-}
-
-nlohmann::json record_of(const std::vector<BenchPoint>& points, const nlohmann::json& summary) {
-  const Machine machine = this_machine();
-  return {{"machine",
-           {{"cpu", machine.cpu},
-            {"cores", machine.cores},
-            {"last_level_cache", machine.cache},
-            {"memory", machine.memory},
-            {"kernel", machine.kernel}}},
-          {"version", kVersion},
-          {"date", utc_now()},
-          {"results", points},
-          {"summary", summary}};
-}
-
 void run_allreduce(const BenchOptions& options, const Globals& globals) {
   const Knobs knobs = globals.knobs();
   globals.export_to_ranks();
@@ -213,9 +189,8 @@ void run_allreduce(const BenchOptions& options, const Globals& globals) {
   require(!points.empty(), "nothing to measure: no sizes or ranks");
   print_table(points);
   const nlohmann::json summary = summarise(points);
-  for (const auto& [key, value] : summary.items())
-    std::cout << fmt::format("{:<28} {:.3f}\n", key, value.get<double>());
-  if (!options.json.empty()) write_file(options.json, record_of(points, summary).dump(1) + "\n");
+  print_summary(summary);
+  if (!options.json.empty()) write_file(options.json, make_record(points, summary).dump(1) + "\n");
   if (!options.svg.empty()) write_file(options.svg, plot_of(points));
 }
 
@@ -241,6 +216,8 @@ void add_bench_command(CLI::App& app, Globals& globals) {
   allreduce->add_option("--mpi", options->mpi, "openmpi or mpich")->capture_default_str();
   add_knob_flags(*allreduce, globals);
   allreduce->callback([options, &globals] { run_allreduce(*options, globals); });
+
+  add_bench_launch(*bench, globals);
 
   auto* rank = bench->add_subcommand("rank", "")->group("");  // started by the above
   auto rank_options = std::make_shared<BenchRankOptions>();

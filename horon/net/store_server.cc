@@ -261,13 +261,18 @@ class StoreServer::Impl {
     ++refused_;
     last_refused_ = fmt::format("{} ({})", peer_endpoint(peer.fd.get()).host, why);
     drop(peer);
-    // One line a second however many come.
-    if (log_timer_ != 0) return;
-    unlogged_from_ = refused_ - 1;
+    if (log_timer_ == 0) tell_refused();
+  }
+
+  // One line a second however many come.
+  void tell_refused() {
+    if (refused_ == told_refused_) return;
+    log_.warn("store: refused {} connection(s) of strangers, the last from {}",
+              refused_ - told_refused_, last_refused_);
+    told_refused_ = refused_;
     log_timer_ = loop_.after(std::chrono::seconds(1), [this] {
       log_timer_ = 0;
-      log_.warn("store: refused {} connections of strangers, the last from {}",
-                refused_ - unlogged_from_, last_refused_);
+      tell_refused();
     });
   }
 
@@ -284,7 +289,7 @@ class StoreServer::Impl {
   List members_;
   std::multimap<std::string, Connection*> waiting_;
   uint64_t refused_ = 0;
-  uint64_t unlogged_from_ = 0;
+  uint64_t told_refused_ = 0;
   std::string last_refused_;
   EventLoop::Timer log_timer_ = 0;
   EventLoop::Timer pause_timer_ = 0;

@@ -10,6 +10,7 @@ cmake --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/moved"
 "$work/moved/bin/horon" --version
 "$work/moved/bin/horon" info >"$work/info"
+"$work/moved/bin/horonrun" -np 2 sh -c 'echo $HORON_RANK' | sort | grep -x "\[1\] 1"
 cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/hello" | grep -x "1 2 3 on 1 rank"

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace horon::cli {
+
+// Before minutes of measuring: a record that cannot be written is an error now.
+void check_writable(const std::string& path);
+
+// IoError if it cannot be written whole.
+void write_file(const std::string& path, const std::string& text);
+
+// A benchmark's record: the machine, the version, the date, what was measured, and its summary.
+nlohmann::json make_record(const nlohmann::json& results, const nlohmann::json& summary);
+
+void print_summary(const nlohmann::json& summary);
+
+}  // namespace horon::cli

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the fuzzers with clang and runs each for a short time.
+#   fuzz_test.sh BUILD_FOLDER [SECONDS]     exit status 77: there is no clang with libFuzzer here
+set -euo pipefail
+source=$(cd "$(dirname "$0")" && pwd)
+build=$1
+seconds=${2:-4}
+if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+  clang++ -fsanitize=fuzzer,address -x c++ - -o /dev/null 2>/dev/null; then
+  echo "skipped: no clang++ with libFuzzer (Debian: clang, libclang-rt-dev)"
+  exit 77
+fi
+cmake -S "$source" -B "$build" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None >/dev/null
+cmake --build "$build" -j "$(nproc)" >"$build/build.log" || { tail -n 30 "$build/build.log"; exit 1; }
+for fuzzer in "$build"/fuzz_*; do
+  [ -x "$fuzzer" ] && [ -f "$fuzzer" ] || continue
+  name=$(basename "$fuzzer")
+  mkdir -p "$build/corpus/$name"
+  echo "$name: $seconds s"
+  "$fuzzer" -max_total_time="$seconds" -rss_limit_mb=512 -timeout=5 -max_len=4096 -verbosity=0 \
+    -artifact_prefix="$build/$name-" "$build/corpus/$name" 2>"$build/$name.log" || { tail -n 40 "$build/$name.log"; exit 1; }
+done

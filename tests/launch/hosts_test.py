@@ -1,0 +1,321 @@
+"""`horon run` over real sshd in network namespaces: three hosts on one machine."""
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+import unittest
+
+from support import (HORON, RANK, Hosts, LaunchTest, comm, is_zombie, main, processes, read, run, wait_until,
+                     why_no_namespaces)
+
+REASON = why_no_namespaces()
+HOSTS = None
+
+
+def setUpModule():
+    global HOSTS
+    if not REASON:
+        HOSTS = Hosts(3, names=["same", "same", "other"])
+
+
+def tearDownModule():
+    if HOSTS:
+        HOSTS.close()
+
+
+def spec(slots, *numbers):
+    return ",".join(f"{HOSTS.address(i)}:{slots}" for i in numbers)
+
+
+@unittest.skipIf(REASON, REASON)
+class ThreeHosts(LaunchTest):
+    def test_all_reduce_on_3_hosts_two_of_one_name(self):
+        job = HOSTS.run("-np", "6", "-H", spec(2, 0, 1, 2), "sh", "-c",
+                        f'echo on $(hostname) $HORON_RANK $HORON_LOCAL_RANK $HORON_CROSS_RANK; exec {RANK} sum')
+        self.assert_good(job)
+        self.assertEqual(job.out.count("sum 21 of 6 over hier(shm+gloo)"), 6)
+        for rank in range(6):
+            name = "same" if rank < 4 else "other"
+            self.assertIn(f"[{rank}] on {name} {rank} {rank % 2} {rank // 2}\n", job.out)
+
+    def test_ranks_only_elsewhere(self):
+        job = HOSTS.run("-np", "4", "-H", spec(2, 1, 2), RANK, "sum")
+        self.assert_good(job)
+        self.assertEqual(job.out.count("sum 10 of 4 over hier(shm+gloo)"), 4)
+
+    def test_variables_and_folder_travel_by_the_rule(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = HOSTS.run("-np", "1", "-H", spec(1, 1), "--workdir", folder, "-x", "MINE", "-x", "SET=a b", "sh", "-c",
+                            "echo \"$PWD $PYTHONPATH $MINE $SET $AWS_SECRET_ACCESS_KEY.\"",
+                            env={"PYTHONPATH": "/p", "MINE": "x'$(y)\"\nz", "AWS_SECRET_ACCESS_KEY": "never"})
+            self.assert_good(job)
+            self.assertIn(f"{folder} /p x'$(y)\"\n[0] z a b .", job.out)
+        job = HOSTS.run("-np", "1", "-H", spec(1, 1), "--workdir", folder, "true")
+        self.assertNotEqual(job.status, 0)
+        self.assertIn(f"working folder {folder} is not there", job.err)
+
+    def test_dead_proxies_change_nothing(self):
+        dead = {name: "http://192.0.2.1:9" for name in ("http_proxy", "https_proxy", "ALL_PROXY", "HORON_PROXY")}
+        job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), RANK, "sum", env=dead, seconds=15)
+        self.assert_good(job)
+
+    def test_a_dead_rank_elsewhere_is_named(self):
+        job = HOSTS.run("-np", "4", "-H", spec(2, 0, 1), "sh", "-c",
+                        f"if [ $HORON_RANK = 3 ]; then echo last words >&2; kill -9 $$; fi; exec {RANK} until /no", seconds=20)
+        self.assertEqual(job.status, 137, job.err)
+        self.assertIn(f"rank 3 on {HOSTS.address(1)} was killed by signal 9", job.err)
+        self.assertIn("    last words", job.err)
+
+
+@unittest.skipIf(REASON, REASON)
+class HostsThatFail(LaunchTest):
+    def setUp(self):
+        self.addCleanup(HOSTS.write_config, HOSTS.known)
+
+    def test_unknown_and_changed_keys(self):
+        other = read(HOSTS.path("host0.pub")).decode().split()
+        changed = f"{HOSTS.address(2)} {other[0]} {other[1]}\n"
+        HOSTS.write_config([changed])
+        before = time.monotonic()
+        job = HOSTS.run("-np", "3", "-H", spec(1, 0, 1, 2), RANK, "sum")
+        self.assertLess(time.monotonic() - before, 5)
+        self.assertEqual(job.status, 15, job.err)
+        self.assertIn("2 of 3 host(s) failed", job.err)
+        self.assertIn(f"{HOSTS.address(1)}: its host key is not known", job.err)
+        self.assertIn(f"{HOSTS.address(2)}: its host key has changed", job.err)
+        job = HOSTS.run("-np", "2", "-H", spec(1, 0, 2), "--ssh-accept-new", RANK, "sum")
+        self.assertIn("its host key has changed", job.err)
+        job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), "--ssh-accept-new", RANK, "sum")
+        self.assert_good(job)
+
+    def test_one_report_names_every_host_and_why(self):
+        HOSTS.firewall(2, "-I", "INPUT", "-p", "tcp", "--dport", "22", "-j", "DROP")
+        self.addCleanup(HOSTS.firewall, 2, "-D", "INPUT", "-p", "tcp", "--dport", "22", "-j", "DROP")
+        HOSTS.firewall(1, "-I", "INPUT", "-p", "tcp", "--dport", "22", "-j", "REJECT", "--reject-with", "tcp-reset")
+        self.addCleanup(HOSTS.firewall, 1, "-D", "INPUT", "-p", "tcp", "--dport", "22", "-j", "REJECT",
+                        "--reject-with", "tcp-reset")
+        before = time.monotonic()
+        job = HOSTS.run("-np", "4", "-H", spec(1, 0, 1, 2) + ",no-such-host.invalid:1", "--start-timeout", "3", RANK, "sum")
+        self.assertLess(time.monotonic() - before, 8)
+        self.assertEqual(job.status, 15, job.err)
+        self.assertIn("3 of 4 host(s) failed", job.err)
+        self.assertIn(f"{HOSTS.address(1)}: connection refused", job.err)
+        self.assertIn(f"{HOSTS.address(2)}: timed out", job.err)
+        self.assertIn("no-such-host.invalid: no host of that name", job.err)
+
+    def test_an_sshd_that_never_answers(self):
+        os.kill(HOSTS.sshd[1].pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, HOSTS.sshd[1].pid, signal.SIGCONT)
+        before = time.monotonic()
+        job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), "--start-timeout", "2", RANK, "sum")
+        self.assertLess(time.monotonic() - before, 7)
+        self.assertEqual(job.status, 15, job.err)
+        self.assertIn(f"{HOSTS.address(1)}: timed out", job.err)
+
+    def test_no_horon_there_or_another_version(self):
+        job = HOSTS.run("-np", "1", "-H", spec(1, 1), "--remote-horon", "/no/such/horon", "true")
+        self.assertEqual(job.status, 15, job.err)
+        self.assertIn("no horon there: '/no/such/horon'", job.err)
+        with tempfile.TemporaryDirectory() as folder:
+            old = folder + "/horon"
+            with open(old, "w") as file:
+                file.write("#!/usr/bin/env python3\nimport struct, sys\n"
+                           "text = lambda t: struct.pack('<I', len(t)) + t\n"
+                           "hello = bytes([0]) + text(b'0.0.1') + text(b'host') + text(b'')\n"
+                           "print('welcome to this machine')\nsys.stdout.flush()\n"
+                           "sys.stdout.buffer.write(b'\\nHORON-AGENT-1\\n' + struct.pack('<I', len(hello)) + hello)\n"
+                           "sys.stdout.flush()\nsys.stdin.read()\n")
+            os.chmod(old, 0o755)
+            job = HOSTS.run("-np", "1", "-H", spec(1, 1), "--remote-horon", old, "true")
+            self.assertEqual(job.status, 15, job.err)
+            self.assertIn("horon 0.0.1 is there", job.err)
+
+    def test_a_talkative_login_shell_is_only_noise(self):
+        with tempfile.TemporaryDirectory() as folder:
+            loud = folder + "/horon"
+            with open(loud, "w") as file:
+                file.write(f"#!/bin/sh\necho welcome; echo; echo HORON-AGENT-0\nexec {HORON} agent\n")
+            os.chmod(loud, 0o755)
+            job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), "--remote-horon", loud, RANK, "sum")
+            self.assert_good(job)
+
+
+@unittest.skipIf(REASON, REASON)
+class NothingIsLeft(LaunchTest):
+    def begin(self):
+        script = "sleep 1000 & (setsid sleep 1001 &); echo up; wait"
+        job = HOSTS.job("-np", "6", "-H", spec(2, 0, 1, 2), "bash", "-c", script)
+        self.addCleanup(job.close)
+        wait_until(lambda: len(job.named("sleep")) == 12, 20, "ranks and their children on all hosts")
+        return job
+
+    def assert_all_gone(self, job):
+        self.assert_gone(job)
+        wait_until(lambda: not HOSTS.agents(), 5, "no agent left")
+
+    def elsewhere(self, name):
+        return [pid for pid in HOSTS.pids(1) if comm(pid) == name]
+
+    def test_rank(self):
+        job = self.begin()
+        os.kill([pid for pid in HOSTS.pids(1) if comm(pid) == "bash"][0], signal.SIGKILL)
+        job.finish(10)
+        self.assertEqual(job.status, 137, job.err)
+        self.assert_all_gone(job)
+
+    def test_agent_elsewhere(self):
+        job = self.begin()
+        os.kill(self.elsewhere("horon-agent")[0], signal.SIGKILL)
+        job.finish(12)
+        self.assertEqual(job.status, 15, job.err)
+        self.assertIn(f"{HOSTS.address(1)}: its agent", job.err)
+        self.assert_all_gone(job)
+
+    def test_guardian_elsewhere(self):
+        job = self.begin()
+        os.kill(self.elsewhere("horon-guard")[0], signal.SIGKILL)
+        job.finish(12)
+        self.assert_all_gone(job)
+
+    def test_agent_here(self):
+        job = self.begin()
+        os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon-agent"][0], signal.SIGKILL)
+        job.finish(12)
+        self.assert_all_gone(job)
+
+    def test_ssh(self):
+        job = self.begin()
+        os.kill(job.named("ssh")[0], signal.SIGKILL)
+        job.finish(12)
+        self.assertEqual(job.status, 15, job.err)
+        self.assert_all_gone(job)
+
+    def test_launcher(self):
+        job = self.begin()
+        os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon"][0], signal.SIGKILL)
+        job.process.wait()
+        self.assert_all_gone(job)
+
+    def test_term(self):
+        job = self.begin()
+        os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon"][0], signal.SIGTERM)
+        job.finish(10)
+        self.assertEqual(job.status, 143, job.err)
+        self.assert_all_gone(job)
+
+
+@unittest.skipIf(REASON, REASON)
+class Networks(LaunchTest):
+    def test_two_networks_one_of_them_dead(self):
+        hosts = Hosts(2, networks=2)
+        self.addCleanup(hosts.close)
+        for i in range(2):  # the first network, 10.77, swallows everything
+            for chain in ("INPUT", "OUTPUT"):
+                hosts.firewall(i, "-A", chain, "-p", "tcp", "-d" if chain == "OUTPUT" else "-s", "10.77.0.0/24", "-j", "DROP")
+        targets = f"{hosts.address(0, 1)}:1,{hosts.address(1, 1)}:1"
+        job = hosts.run("-np", "2", "-H", targets, "--start-timeout", "5", RANK, "sum", seconds=30)
+        self.assert_good(job)
+        self.assertEqual(job.out.count("sum 3 of 2 over hier(shm+gloo)"), 2)
+
+    def test_only_the_chosen_addresses_are_listened_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = HOSTS.job("-np", "3", "-H", spec(1, 0, 1, 2), RANK, "until", folder + "/stop")
+            self.addCleanup(job.close)
+            job.wait_for_output("running")
+            seen = set()
+            for i in range(3):
+                text = subprocess.run(["ip", "netns", "exec", HOSTS.space(i), "ss", "-Htln"], capture_output=True,
+                                      text=True).stdout
+                seen |= {(i, line.split()[3].rsplit(":", 1)[0]) for line in text.splitlines()
+                         if not line.split()[3].endswith(":22")}
+            # The store, on the two addresses that ranks use; once the mesh stands nobody else listens.
+            self.assertEqual(seen, {(0, "127.0.0.1"), (0, HOSTS.address(0))})
+            open(folder + "/stop", "w").close()
+            self.assert_good(job.finish(10))
+
+
+def hostile_texts(target):
+    """60 texts that would run `touch target` wherever somebody gave them to a shell or to ssh."""
+    touch = f"touch {target}"
+    texts = [f"$({touch})", f"`{touch}`", f";{touch}", f"&& {touch}", f"| {touch}", f"|| {touch}", f"\n{touch}\n",
+             f"-oProxyCommand={touch}", f"-oLocalCommand={touch}", f"-oPermitLocalCommand=yes", f"-F/dev/null -oProxyCommand={touch}",
+             f"a -oProxyCommand={touch}", f"a;{touch}", f"a`{touch}`", f"a$({touch})", f"a|{touch}", f"a&{touch}",
+             f"'; {touch}; '", f"\"; {touch}; \"", f"\\; {touch}", f"${{IFS}}{touch}", f"$'\\n'{touch}", f">{target}", f"<({touch})",
+             f"a>{target}", f"a:1;{touch}", f"a:$({touch})", f"a:1`{touch}`", f"[$({touch})]:1", f"[::1];{touch}",
+             f"root@$({touch})", f"-oProxyCommand={touch}@a", f"user`{touch}`@a", f"a@b;{touch}", "%n", "%h", "%%", "a%h",
+             f"() {{ :;}}; {touch}", f"a\0{touch}".replace("\0", "\x01"), f"a\r{touch}", f"a\t{touch}", f"../../bin/sh -c '{touch}'",
+             f"/bin/sh", f"sh -c '{touch}'", f"!{touch}", f"~/{target}", f"~root", f"*", f"?", f"a{{b,c}}", f"#{touch}", f"a#b",
+             f"=(){touch}", f"@({touch})", f"\u202e{touch}", f"a\u00a0{touch}", f"--", f"---{touch}", f"-e sh -c {touch}"]
+    assert len(texts) >= 60, len(texts)
+    return texts
+
+
+@unittest.skipIf(REASON, REASON)
+class Hostile(LaunchTest):
+    def test_60_host_strings(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = folder + "/ran"
+            for text in hostile_texts(target):
+                with self.subTest(text):
+                    job = run("-np", "1", f"-H{text}", "--start-timeout", "1", "true", seconds=10)
+                    self.assertIn(job.status, (2, 15), f"{job.status} {job.err}")
+                    self.assertFalse(os.path.exists(target))
+                    hostfile = folder + "/hosts"
+                    with open(hostfile, "w") as file:
+                        file.write(text + " slots=1\n")
+                    job = run("-np", "1", "--hostfile", hostfile, "--start-timeout", "1", "true", seconds=10)
+                    self.assertIn(job.status, (2, 15), f"{job.status} {job.err}")
+                    self.assertFalse(os.path.exists(target))
+
+    def test_60_values_of_variables_and_arguments(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = folder + "/ran"
+            texts = hostile_texts(target)
+            env = {f"HORON_EVIL_{i}": text for i, text in enumerate(texts)}
+            script = ("import os, sys\nfor i, text in enumerate(sys.argv[1:]):\n"
+                      "    assert os.environ[f'HORON_EVIL_{i}'] == text, (i, text)\nprint('all the same', len(sys.argv) - 1)\n")
+            job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), "python3", "-c", script, *texts, env=env)
+            self.assert_good(job)
+            self.assertEqual(job.out.count(f"all the same {len(texts)}"), 2)
+            self.assertFalse(os.path.exists(target))
+
+
+@unittest.skipIf(REASON, REASON)
+class Secrets(LaunchTest):
+    def test_canary_and_secret_stay_hidden_on_all_hosts(self):
+        canary = "canary-77c2-over-ssh"
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            job = HOSTS.job("-np", "3", "-H", spec(1, 0, 1, 2), "--verbose", "-x", "CANARY", RANK, "until", folder + "/stop",
+                            env={"CANARY": canary, "HORON_CANARY": canary})
+            self.addCleanup(job.close)
+            job.wait_for_output("running")
+            files = set()
+            for pid in job.named("horon_launch_ra"):
+                for pair in read(f"/proc/{pid}/environ").split(b"\0"):
+                    if pair.startswith(b"HORON_SECRET_FILE="):
+                        files.add(pair.split(b"=", 1)[1].decode())
+            self.assertEqual(len(files), 3)
+            secrets = {read(path).decode().strip() for path in files}
+            self.assertEqual(len(secrets), 1)
+            secret = secrets.pop()
+            for path in files:
+                self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+                self.assertEqual(stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode), 0o700)
+            for pid in processes(lambda pid: True):
+                line = read(f"/proc/{pid}/cmdline").decode(errors="replace")
+                self.assertNotIn(canary, line)
+                self.assertNotIn(secret, line)
+                self.assertNotIn(secret, read(f"/proc/{pid}/environ").decode(errors="replace"))
+            open(folder + "/stop", "w").close()
+            self.assert_good(job.finish(10))
+            self.assertNotIn(canary, job.out + job.err)
+            self.assertNotIn(secret, job.out + job.err)
+            for path in files:
+                self.assertFalse(os.path.exists(path))
+
+
+if __name__ == "__main__":
+    main()

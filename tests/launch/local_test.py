@@ -1,0 +1,300 @@
+"""`horon run` on one machine: output, failures, signals, the environment, bad input."""
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from support import HORON, RANK, LaunchTest, main, read, run, wait_until
+
+
+class Output(LaunchTest):
+    def test_every_line_is_whole_and_in_order(self):
+        script = ('for i in $(seq 300); do echo "$HORON_RANK:$i:' + "x" * 200 + '"; '
+                  'echo "$HORON_RANK:$i:e" >&2; done')
+        job = run("-np", "8", "sh", "-c", script)
+        self.assert_good(job)
+        for text, tail in ((job.out, "x" * 200), (job.err, "e")):
+            seen = {rank: 0 for rank in range(8)}
+            for line in text.splitlines():
+                prefix, body = line.split(" ", 1)
+                rank, count, rest = body.split(":")
+                self.assertEqual(prefix, f"[{rank}]")
+                self.assertEqual(rest, tail)
+                self.assertEqual(int(count), seen[int(rank)] + 1)
+                seen[int(rank)] += 1
+            self.assertEqual(set(seen.values()), {300})
+
+    def test_one_rank_and_an_unfinished_line(self):
+        job = run("-np", "1", "printf", "no newline")
+        self.assert_good(job)
+        self.assertEqual(job.out, "[0] no newline\n")
+
+    def test_64_ranks(self):
+        before = time.monotonic()
+        job = run("-np", "64", RANK, "sum")
+        self.assert_good(job)
+        self.assertEqual(job.out.count(f"sum {64 * 65 // 2} of 64 over shm"), 64)
+        print(f"64 ranks: {time.monotonic() - before:.2f} s")
+
+    def test_files_and_timestamps(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = run("-np", "2", "--output-filename", folder + "/logs", "--prefix-output-with-timestamp",
+                      "sh", "-c", "echo out; echo err >&2")
+            self.assert_good(job)
+            self.assertEqual(read(folder + "/logs/rank.1/stdout"), b"out\n")
+            self.assertEqual(read(folder + "/logs/rank.0/stderr"), b"err\n")
+            self.assertRegex(job.out, r"(?m)^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ \[1\] out$")
+
+    def test_a_reader_that_stops_holds_nobody_hostage(self):
+        job = self.start("-np", "2", "sh", "-c", "yes | head -c 30000000")
+        wait_until(lambda: len(job.named("sh")) == 2, 10, "ranks")
+        job.process.send_signal(signal.SIGINT)  # nobody reads: it must end all the same
+        job.process.send_signal(signal.SIGINT)
+        wait_until(lambda: not job.named("sh") and not job.named("yes"), 5, "ranks gone")
+
+
+class Failures(LaunchTest):
+    def test_the_first_failing_rank_gives_the_exit_code(self):
+        job = run("-np", "3", "sh", "-c",
+                  'if [ $HORON_RANK = 1 ]; then echo first >&2; echo broken >&2; exit 7; fi; sleep 100', seconds=10)
+        self.assertEqual(job.status, 7)
+        self.assertIn("rank 1 on localhost ended with status 7", job.err)
+        self.assertIn("    broken", job.err)
+
+    def test_others_are_told_and_get_five_seconds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before = time.monotonic()
+            job = run("-np", "3", "sh", "-c",
+                      f'trap "echo told >> {folder}/$HORON_RANK" TERM; '
+                      'if [ $HORON_RANK = 0 ]; then kill -9 $$; fi; while true; do sleep 0.1; done')
+            took = time.monotonic() - before
+            self.assertEqual(job.status, 137)
+            self.assertIn("rank 0 on localhost was killed by signal 9 (Killed)", job.err)
+            self.assertEqual(read(f"{folder}/1"), b"told\n")
+            self.assertEqual(read(f"{folder}/2"), b"told\n")
+            self.assertGreater(took, 4.5)
+
+    def test_a_lost_peer_is_not_blamed_on_the_survivor(self):
+        job = self.start("-np", "4", RANK, "until", "/nonexistent")
+        job.wait_for_output("running")
+        wait_until(lambda: len(job.named("horon_launch_ra")) == 4, 10, "ranks")
+        ranks = {}
+        for pid in job.named("horon_launch_ra"):
+            for pair in read(f"/proc/{pid}/environ").split(b"\0"):
+                if pair.startswith(b"HORON_RANK="):
+                    ranks[int(pair[11:])] = pid
+        time.sleep(0.3)
+        os.kill(ranks[2], signal.SIGKILL)
+        job.finish(10)
+        self.assertEqual(job.status, 137, job.err)
+        self.assertIn("rank 2 on localhost was killed by signal 9", job.err)
+
+    def test_bad_input_is_one_clear_line(self):
+        for arguments, words, status in (
+                (["-np", "2", "./no-such-program"], "cannot run './no-such-program'", 127),
+                (["-np", "2", "--workdir", "/no/such/folder", "true"], "working folder /no/such/folder is not there", 127),
+                (["-np", "3", "-H", "localhost:2", "true"], "2 slot(s)", 2),
+                (["-np", "0", "true"], "--np", 2),
+                (["-np", "x", "true"], "--np", 2),
+                (["-H", "localhost:4000000", "true"], "column 1", 2),
+                (["-np", "2"], "no program to run", 2),
+                (["--no-such-flag", "true"], "unknown flag '--no-such-flag'", 2),
+                (["--hostfile", "/no/such/file", "true"], "/no/such/file", 14),
+                (["-x", "NOT_SET_ANYWHERE", "true"], "not set here", 2),
+                (["-x", "a b=1", "true"], "not the name of a variable", 2),
+                (["--min-np", "2", "true"], "not there yet", 2),
+                (["--start-timeout", "soon", "true"], "soon", 2)):
+            with self.subTest(arguments):
+                job = run(*arguments)
+                self.assertEqual(job.status, status, job.err)
+                self.assertIn(words, job.err)
+                self.assertLessEqual(len(job.err.strip().splitlines()), 2, job.err)
+
+
+class Environment(LaunchTest):
+    def test_place_threads_and_cores(self):
+        script = ("echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK $HORON_LOCAL_SIZE $HORON_CROSS_RANK $HORON_CROSS_SIZE "
+                  "= $HOROVOD_RANK $HOROVOD_SIZE $HOROVOD_LOCAL_RANK $HOROVOD_LOCAL_SIZE $HOROVOD_CROSS_RANK "
+                  "$HOROVOD_CROSS_SIZE threads $OMP_NUM_THREADS cores $(nproc)")
+        cores = len(os.sched_getaffinity(0))
+        job = run("-np", "2", "-H", "localhost:1,127.0.0.1:1", "sh", "-c", script, env={"OMP_NUM_THREADS": None})
+        self.assertIn(f"[1] 1 2 0 1 1 2 = 1 2 0 1 1 2 threads {cores} cores {cores}", job.out)
+        job = run("-np", str(cores), "sh", "-c", script, env={"OMP_NUM_THREADS": None})
+        self.assertEqual(job.out.count("threads 1 cores 1\n"), cores)
+        job = run("-np", str(cores), "--no-bind", "sh", "-c", script, env={"OMP_NUM_THREADS": "5"})
+        self.assertEqual(job.out.count(f"threads 5 cores {cores}\n" if cores > 5 else "threads 5 cores "), cores)
+        job = run("-np", str(2 * cores), "sh", "-c", script, env={"OMP_NUM_THREADS": None})
+        self.assertEqual(job.out.count("threads 1 cores "), 2 * cores)
+
+    def test_any_program_in_any_language(self):
+        job = run("-np", "2", "python3", "-c", "import os,sys; print(os.environ['HOROVOD_RANK'], sys.argv[1:])",
+                  "-np", "x y", "$(touch /tmp/no)", "--")
+        self.assert_good(job)
+        self.assertIn("[1] 1 ['-np', 'x y', '$(touch /tmp/no)', '--']", job.out)
+
+    def test_horovodruns_words(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+            config.write("params:\n  fusion_threshold_mb: 32\n  cycle-time-ms: 3\nstall_check:\n  enabled: true\n"
+                         "logging:\n  level: WARNING\nverbose: false\nnum_proc: 2\ncontroller: gloo\n")
+            config.flush()
+            job = run("--config-file", config.name, "--fusion-threshold-mb", "64", "--autotune",
+                      "--timeline-filename", "t.json", "--gloo-timeout-seconds", "7", "--log-level", "TRACE",
+                      "--network-interfaces", "lo", "sh", "-c",
+                      "echo $HORON_SIZE $HORON_TIMEOUT $HORON_LOG_LEVEL $HORON_TIMELINE $HORON_CROSS_BACKEND")
+        self.assert_good(job)
+        self.assertIn(f"[1] 2 7s TRACE {os.getcwd()}/t.json gloo", job.out)
+        for flag in ("--fusion-threshold-mb", "--cycle-time-ms", "--autotune", "--stall-check"):
+            self.assertIn(f"{flag}: nothing to do", job.err)
+        self.assertIn("Gloo", run("-cb").out)
+
+    def test_dry_run_starts_nothing(self):
+        job = run("-np", "4", "-H", "localhost:2,far.example:2", "-p", "2222", "--dry-run", "./prog", "a")
+        self.assert_good(job)
+        self.assertIn("localhost: rank(s) 0, 1, started here", job.out)
+        self.assertIn("far.example: rank(s) 2, 3, by: ssh", job.out)
+        self.assertIn("-- far.example exec", job.out)
+
+    def test_as_horonrun(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(HORON, folder + "/horonrun")
+            done = subprocess.run([folder + "/horonrun", "-np", "2", "echo", "hi"], capture_output=True, text=True)
+            self.assertEqual(sorted(done.stdout.splitlines()), ["[0] hi", "[1] hi"])
+
+    def test_dead_proxies_change_nothing(self):
+        dead = {name: "http://192.0.2.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY",
+                                                        "ALL_PROXY", "all_proxy", "grpc_proxy", "ftp_proxy")}
+        job = run("-np", "4", "-H", "localhost:2,127.0.0.1:2", RANK, "sum", env=dead, seconds=10)
+        self.assert_good(job)
+        self.assertEqual(job.out.count("sum 10 of 4 over hier"), 4)
+
+    def test_a_port_in_use_names_its_owner(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            job = run("-np", "2", "--rendezvous-port", str(taken.getsockname()[1]), "true")
+            self.assertEqual(job.status, 15, job.err)
+            self.assertIn(f"in use by process {os.getpid()} (python3", job.err)
+
+
+SLEEPER = "sleep 1000 & (setsid sleep 1001 &) ; echo up; wait"
+
+
+class NoOrphan(LaunchTest):
+    def begin(self):
+        job = self.start("-np", "2", "bash", "-c", SLEEPER)
+        wait_until(lambda: len(job.named("sleep")) == 4, 10, "ranks and their children")
+        return job
+
+    def test_launcher_killed(self):
+        job = self.begin()
+        job.process.kill()
+        job.process.wait()
+        self.assert_gone(job)
+
+    def test_agent_killed(self):
+        job = self.begin()
+        os.kill(job.named("horon-agent")[0], signal.SIGKILL)
+        job.finish(10)
+        self.assertEqual(job.status, 15, job.err)
+        self.assertIn("its agent was killed by signal 9", job.err)
+        self.assert_gone(job)
+
+    def test_rank_killed(self):
+        job = self.begin()
+        os.kill(job.named("bash")[0], signal.SIGKILL)
+        job.finish(10)
+        self.assertEqual(job.status, 137, job.err)
+        self.assert_gone(job)
+
+    def test_ranks_that_leave_children_behind(self):
+        job = run("-np", "2", "bash", "-c", "sleep 1000 & setsid sleep 1001 & echo done")
+        self.assert_good(job)
+        self.assert_gone(job, 0.5)
+
+    def test_nothing_is_left_on_disk(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assert_good(run("-np", "2", RANK, "sum", env={"TMPDIR": folder}))
+            self.assertEqual(os.listdir(folder), [])
+
+
+class Signals(LaunchTest):
+    COUNTER = ('trap "echo int >> {0}/$HORON_RANK" INT; trap "echo term >> {0}/$HORON_RANK" TERM; '
+               'touch {0}/up$HORON_RANK; while [ ! -e {0}/stop ]; do sleep 0.05; done')
+
+    def test_ctrl_c_on_a_terminal_reaches_each_rank_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            child, terminal = pty.fork()
+            if child == 0:
+                os.execv(HORON, [HORON, "run", "-np", "2", "bash", "-c", self.COUNTER.format(folder)])
+            try:
+                wait_until(lambda: os.path.exists(folder + "/up0") and os.path.exists(folder + "/up1"), 10, "ranks")
+                os.write(terminal, b"\x03")
+                wait_until(lambda: read(folder + "/0") and read(folder + "/1"), 5, "the signal")
+                time.sleep(0.5)  # a second one would have come by now
+                self.assertEqual(read(folder + "/0"), b"int\n")
+                self.assertEqual(read(folder + "/1"), b"int\n")
+                open(folder + "/stop", "w").close()
+                while select.select([terminal], [], [], 5)[0]:  # drain, or the launcher would wait for us
+                    try:
+                        if not os.read(terminal, 4096):
+                            break
+                    except OSError:
+                        break
+                _, status = os.waitpid(child, 0)
+                self.assertEqual(os.waitstatus_to_exitcode(status), 75)
+            finally:
+                os.close(terminal)
+
+    def test_term_once_then_hard(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = self.start("-np", "2", "bash", "-c", self.COUNTER.format(folder))
+            wait_until(lambda: os.path.exists(folder + "/up0") and os.path.exists(folder + "/up1"), 10, "ranks")
+            job.process.terminate()
+            wait_until(lambda: read(folder + "/0") and read(folder + "/1"), 5, "the signal")
+            self.assertEqual(read(folder + "/0"), b"term\n")
+            job.process.terminate()
+            job.finish(5)
+            self.assertEqual(job.status, 137, job.err)
+            self.assert_gone(job, 2)
+
+
+class Secrets(LaunchTest):
+    def test_canary_and_secret_stay_hidden(self):
+        canary = "canary-5f1e7a-in-the-coal-mine"
+        with tempfile.TemporaryDirectory() as folder:
+            job = self.start("-np", "2", "-H", "localhost:1,127.0.0.1:1", "--verbose", "--log-level", "debug", "-x", "CANARY",
+                             "--output-filename", folder + "/logs", RANK, "until", folder + "/stop",
+                             env={"CANARY": canary, "TMPDIR": folder})
+            job.wait_for_output("running")
+            secrets = [canary]
+            for root, _, files in os.walk(folder):
+                for name in files:
+                    path = os.path.join(root, name)
+                    if name == "secret":
+                        secrets.append(read(path).decode().strip())
+                        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+                        self.assertEqual(os.stat(root).st_mode & 0o777, 0o700)
+            self.assertEqual(len(secrets), 3)
+            self.assertEqual(secrets[1], secrets[2])
+            for pid in job.marked():
+                line = read(f"/proc/{pid}/cmdline").decode(errors="replace")
+                for secret in secrets:
+                    self.assertNotIn(secret, line)
+                self.assertNotIn(secrets[1], read(f"/proc/{pid}/environ").decode(errors="replace"))
+            open(folder + "/stop", "w").close()
+            job.finish(10)
+            self.assert_good(job)
+            for secret in secrets:
+                self.assertNotIn(secret, job.out + job.err)
+                for root, _, files in os.walk(folder):
+                    for name in files:
+                        self.assertNotIn(secret.encode(), read(os.path.join(root, name)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""The same program started by others: mpirun, srun, TF_CONFIG, by hand. Rank 0 serves the store."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from slurm import Slurm, free_port, why_no_slurm
+from support import (HORON, MPI_RANK, RANK, Hosts, LaunchTest, main, read, run, why_no_namespaces)
+
+NO_SLURM = why_no_slurm()
+NO_SPACES = why_no_namespaces()
+
+
+def start_all(commands, seconds=40):
+    """Runs [(argv, env)] at the same time; [(status, stdout, stderr)]."""
+    running = [subprocess.Popen(argv, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True) for argv, env in commands]
+    done = []
+    for process in running:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            err += " (killed by the test)"
+        done.append((process.returncode, out, err))
+    return done
+
+
+def tf_config(workers, index, role="worker", **more):
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers, **more}, "task": {"type": role, "index": index}})}
+
+
+class Mpi(LaunchTest):
+    def check(self, flavour, *arguments):
+        if not shutil.which(f"mpirun.{flavour}"):
+            self.skipTest(f"mpirun.{flavour} is not installed")
+        done = subprocess.run([f"mpirun.{flavour}", "-np", "4", *arguments, RANK, "sum"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("sum 10 of 4 over shm"), 4)
+        self.assertIn("rank 3 of 4, started by mpirun", done.stdout)
+
+    def test_open_mpi(self):
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        self.check("openmpi", "--oversubscribe", *root)
+
+    def test_mpich(self):
+        self.check("mpich")
+
+    def test_horon_run_mpi_with_a_program_that_calls_both(self):
+        if not os.path.exists(MPI_RANK) or not shutil.which("mpirun.openmpi"):
+            self.skipTest("Open MPI is not installed")
+        with tempfile.TemporaryDirectory() as folder:  # mpirun may be MPICH's by default
+            os.symlink(shutil.which("mpirun.openmpi"), folder + "/mpirun")
+            job = run("--mpi", "-np", "3", "-x", "CANARY", "sh", "-c",
+                      f'echo rank $HORON_RANK/$HOROVOD_SIZE $CANARY; exec {MPI_RANK} mpi',
+                      env={"PATH": folder + ":" + os.environ["PATH"], "CANARY": "sings"})
+            self.assert_good(job)
+            for rank in range(3):
+                self.assertIn(f"[{rank}] rank {rank}/3 sings", job.out)
+                self.assertIn(f"[{rank}] sum 6 of 3 over shm (mpi rank {rank} of 3)", job.out)
+            job = run("--mpi", "-np", "2", "sh", "-c", "exit 5", env={"PATH": folder + ":" + os.environ["PATH"]})
+            self.assertEqual(job.status, 5, job.err)
+
+
+@unittest.skipIf(NO_SLURM, NO_SLURM)
+class Srun(LaunchTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.slurm = Slurm()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.slurm.close()
+
+    def test_four_tasks_find_each_other(self):
+        for _ in range(2):
+            done = self.slurm.srun("-n", "4", RANK, "sum")
+            self.assertEqual(done.returncode, 0, done.stderr + self.slurm.logs())
+            self.assertEqual(done.stdout.count("sum 10 of 4 over shm"), 4, done.stdout)
+            self.assertIn("rank 2 of 4, started by srun", done.stdout)
+
+    def test_with_a_secret_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([HORON, "secret", folder + "/secret"], check=True, stdout=subprocess.DEVNULL)
+            done = self.slurm.srun("-n", "2", RANK, "sum", env={"HORON_SECRET_FILE": folder + "/secret"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.count("sum 3 of 2"), 2)
+
+
+class TfConfig(LaunchTest):
+    def test_workers_on_loopback_need_nothing_else(self):
+        workers = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        done = start_all([([RANK, "sum"], tf_config(workers, i)) for i in range(3)])
+        for i, (status, out, err) in enumerate(done):
+            self.assertEqual(status, 0, err)
+            self.assertIn(f"sum 6 of 3 over shm (rank {i} of 3, worker of TF_CONFIG)", out)
+
+    def test_a_chief_comes_first_and_a_ps_is_no_rank(self):
+        chief, worker, server = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        more = {"chief": [chief], "ps": [server]}
+        done = start_all([([RANK, "sum"], tf_config([worker], 0, "worker", **more)),
+                          ([RANK, "sum"], tf_config([worker], 0, "chief", **more)),
+                          ([RANK, "sum"], tf_config([worker], 0, "ps", **more))])
+        self.assertIn("rank 1 of 2, worker", done[0][1])
+        self.assertIn("rank 0 of 2, chief", done[1][1])
+        self.assertEqual(done[2][0], 2)
+        self.assertIn("only chief and worker take part", done[2][2])
+
+    def test_a_missing_worker_is_named(self):
+        workers = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        done = start_all([([RANK, "sum"], dict(tf_config(workers, i), HORON_START_TIMEOUT="1s")) for i in (0, 2)])
+        self.assertEqual(done[0][0], 10)
+        self.assertIn("rank 1 did not come within 1s", done[0][2])
+
+    @unittest.skipIf(NO_SPACES, NO_SPACES)
+    def test_beyond_loopback_a_secret_is_demanded(self):
+        hosts = Hosts(2)
+        self.addCleanup(hosts.close)
+        workers = [f"{hosts.address(i)}:4711" for i in range(2)]
+        commands = [([*hosts.inside(i), RANK, "sum"], tf_config(workers, i)) for i in range(2)]
+        for status, _, err in start_all(commands):
+            self.assertEqual(status, 16, err)
+            self.assertIn("horon secret", err)
+        secrets = [hosts.path("secret"), hosts.path("other")]
+        for path in secrets:
+            subprocess.run([HORON, "secret", path], check=True, stdout=subprocess.DEVNULL)
+        with_secret = [(argv, dict(env, HORON_SECRET_FILE=secrets[0])) for argv, env in commands]
+        for status, out, err in start_all(with_secret):
+            self.assertEqual(status, 0, err)
+            self.assertIn("sum 3 of 2 over hier(shm+gloo)", out)
+        # Yesterday's secret on one host: refused on both, and said so.
+        mixed = [(argv, dict(env, HORON_SECRET_FILE=secrets[i], HORON_START_TIMEOUT="2s"))
+                 for i, (argv, env) in enumerate(commands)]
+        done = start_all(mixed)
+        self.assertEqual(done[1][0], 16, done[1][2])
+        self.assertIn("the secrets differ", done[1][2])
+        self.assertEqual(done[0][0], 10, done[0][2])
+        os.chmod(secrets[0], 0o644)
+        self.assertIn("can be read by others", start_all([with_secret[0]])[0][2])
+        insecure = [(argv, dict(env, HORON_INSECURE="1")) for argv, env in commands]
+        for status, out, err in start_all(insecure):
+            self.assertEqual(status, 0, err)
+        self.assertIn("open to everybody", err + start_all(insecure)[0][2])
+
+    def test_a_taken_port_names_its_owner(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            workers = [f"127.0.0.1:{taken.getsockname()[1]}", f"127.0.0.1:{free_port()}"]
+            status, _, err = start_all([([RANK, "sum"], tf_config(workers, 0))])[0]
+            self.assertEqual(status, 15, err)
+            self.assertIn(f"in use by process {os.getpid()}", err)
+
+
+class ByHand(LaunchTest):
+    def test_rank_size_rendezvous(self):
+        where = f"127.0.0.1:{free_port()}"
+        done = start_all([([RANK, "sum"], {"HORON_RANK": str(i), "HORON_SIZE": "3", "HORON_RENDEZVOUS": where})
+                          for i in (2, 1, 0)])
+        for status, out, err in done:
+            self.assertEqual(status, 0, err)
+            self.assertIn("sum 6 of 3 over shm", out)
+
+    def test_half_of_it_is_an_error(self):
+        for env, words in (({"HORON_RANK": "1"}, "go together"),
+                           ({"HORON_RANK": "1", "HORON_SIZE": "2"}, "HORON_RENDEZVOUS is not"),
+                           ({"HORON_RANK": "2", "HORON_SIZE": "2", "HORON_RENDEZVOUS": "a:1"}, "HORON_RANK"),
+                           ({"HORON_RANK": "0", "HORON_SIZE": "2", "HORON_RENDEZVOUS": "a"}, "host:port")):
+            status, _, err = start_all([([RANK, "sum"], env)])[0]
+            self.assertEqual(status, 2, err)
+            self.assertIn(words, err)
+
+
+if __name__ == "__main__":
+    main()
