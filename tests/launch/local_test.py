@@ -70,7 +70,8 @@ class Failures(LaunchTest):
         with tempfile.TemporaryDirectory() as folder:
             before = time.monotonic()
             job = run("-np", "3", "sh", "-c",
-                      f'trap "echo told >> {folder}/$HORON_RANK" TERM; '
+                      f'trap "echo told >> {folder}/$HORON_RANK" TERM; touch {folder}/up$HORON_RANK; '
+                      f'while [ ! -e {folder}/up1 ] || [ ! -e {folder}/up2 ]; do sleep 0.01; done; '
                       'if [ $HORON_RANK = 0 ]; then kill -9 $$; fi; while true; do sleep 0.1; done')
             took = time.monotonic() - before
             self.assertEqual(job.status, 137)
