@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -79,7 +80,7 @@ launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
   if (flags.gloo) variables["HORON_CROSS_BACKEND"] = "gloo";
   if (flags.flat) variables["HORON_BACKEND"] = "gloo";
   if (!flags.interfaces.empty())
-    variables["HORON_INTERFACE"] = fmt::format("{}", flags.interfaces.front());
+    variables["HORON_INTERFACE"] = fmt::format("{}", fmt::join(flags.interfaces, ","));
   if (!flags.timeline.empty()) {
     variables["HORON_TIMELINE"] = fs::absolute(flags.timeline).string();
     variables["HOROVOD_TIMELINE"] = variables["HORON_TIMELINE"];
@@ -124,7 +125,8 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   }
   plan.ssh = ssh_options(flags, knobs);
   plan.start_timeout = knobs.duration("start_timeout");
-  plan.interface = flags.interfaces.empty() ? knobs.text("interface") : flags.interfaces.front();
+  plan.interface = flags.interfaces.empty() ? knobs.text("interface")
+                                            : fmt::format("{}", fmt::join(flags.interfaces, ","));
   plan.port = flags.port;
   plan.bind = !flags.no_bind;
   const bool colour = !process_env("NO_COLOR").has_value();
@@ -172,8 +174,7 @@ void add_host_flags(CLI::App& run, RunFlags& flags) {
          "interfaces or addresses to use between hosts, the first that a host has; default: "
          "those that ssh used")
       ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::Join)
-      ->delimiter('\0');
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   run.add_option("--rendezvous-port", flags.port,
                  "port of the store that ranks meet in; default: any")
       ->check(CLI::Range(1, 65535));
@@ -230,7 +231,9 @@ int execute(RunFlags& flags, const Globals& globals) {
 
 void add_run_command(CLI::App& app, Globals& globals) {
   auto* run = app.add_subcommand(
-      "run", "Starts a program as many ranks on this and other hosts, watches and ends them");
+      "run",
+      "Starts a program as many ranks on this and other hosts, watches and ends them:\n"
+      "  horon run -np 4 [flags] ./program [its arguments]");
   run->footer(
       "Examples:\n"
       "  horon run -np 4 ./program --its flags        four ranks here\n"

@@ -165,7 +165,7 @@ RunArguments split_run_arguments(const CLI::App& run, const std::vector<std::str
 }
 
 void add_horovod_flags(CLI::App& run, std::vector<std::string>& notes) {
-  const auto add = [&](const OldFlag& flag, auto&& action) {
+  const auto add = [&](const OldFlag& flag, const char* group, auto&& action) {
     const std::string help = flag.why;
     CLI::Option* option =
         flag.values == 0
@@ -174,15 +174,16 @@ void add_horovod_flags(CLI::App& run, std::vector<std::string>& notes) {
             : run.add_option_function<std::vector<std::string>>(
                   flag.names, [action](const std::vector<std::string>&) { action(); }, help);
     if (flag.values > 0) option->expected(flag.values);
-    option->group("Horovod's flags that need nothing here");
+    option->group(group);
   };
   for (const OldFlag& flag : kNoted) {
-    add(flag, [&notes, flag] {
+    add(flag, "Horovod's flags that need nothing here", [&notes, flag] {
       notes.push_back(fmt::format("{}: nothing to do, {}", first_name(flag), flag.why));
     });
   }
   for (const OldFlag& flag : kRefused) {
-    add(flag, [flag] { throw UsageError(fmt::format("{}: {}", first_name(flag), flag.why)); });
+    add(flag, "Horovod's flags that do not work here",
+        [flag] { throw UsageError(fmt::format("{}: {}", first_name(flag), flag.why)); });
   }
 }
 

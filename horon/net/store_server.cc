@@ -38,7 +38,7 @@ class StoreServer::Impl {
     for (const Endpoint& there : endpoints_) {
       if (there.host == address) return;
     }
-    Fd listener = listen_on(address, port_);
+    Fd listener = open_listener(address);
     endpoints_.push_back(local_endpoint(listener.get()));
     if (port_ == 0) port_ = endpoints_.back().port;
     const int fd = listener.get();
@@ -51,6 +51,16 @@ class StoreServer::Impl {
   uint64_t refused() const { return refused_; }
 
  private:
+  // The same port on every address, unless it was chosen by chance and is taken here.
+  Fd open_listener(const std::string& address) const {
+    try {
+      return listen_on(address, port_);
+    } catch (const IoError&) {
+      if (options_.port != 0 || port_ == 0) throw;
+      return listen_on(address, 0);
+    }
+  }
+
   struct Connection {
     Connection(Fd socket, const Secret& secret)
         : fd(std::move(socket)), tls(TlsSide::kServer, secret), frames(kStoreFrame) {}

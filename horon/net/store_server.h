@@ -23,7 +23,7 @@ class StoreServer {
  public:
   struct Options {
     std::vector<std::string> addresses = {"127.0.0.1"};  // one listener each
-    int port = 0;                                        // 0: any, the same for all addresses
+    int port = 0;                                        // the same for all addresses; 0: any
     size_t unproven_places = 64;
     Milliseconds handshake_timeout{5000};
   };

@@ -137,12 +137,14 @@ INSTANTIATE_TEST_SUITE_P(
               }},
         Maker{"tls",
               [](const TempFolder&) {
-                static const Secret secret = Secret::random();
-                static StoreThread server(secret, {}, Log(LogLevel::kError));
-                static int made = 0;  // tests share the server and keep apart by a prefix
-                const std::string prefix = fmt::format("{}/", made++);
-                const auto open = [&] {
-                  return make_prefix_store(make_tls_store(server.endpoints(), secret), prefix);
+                const Secret secret = Secret::random();
+                const auto server = std::make_shared<StoreThread>(secret, StoreServer::Options(),
+                                                                  Log(LogLevel::kError));
+                const auto open = [&] {  // a client that keeps the server
+                  const auto client = make_tls_store(server->endpoints(), secret);
+                  const auto both =
+                      std::make_shared<decltype(std::pair{server, client})>(server, client);
+                  return std::shared_ptr<Store>(both, client.get());
                 };
                 return std::pair{open(), open()};
               }},

@@ -17,7 +17,10 @@ HOSTS = None
 def setUpModule():
     global HOSTS
     if not REASON:
-        HOSTS = Hosts(3, names=["same", "same", "other"])
+        try:
+            HOSTS = Hosts(3, names=["same", "same", "other"])
+        except RuntimeError as error:
+            raise unittest.SkipTest(f"no hosts out of namespaces here: {error}")
 
 
 def tearDownModule():

@@ -153,6 +153,12 @@ class Environment(LaunchTest):
             self.assertIn(f"{flag}: nothing to do", job.err)
         self.assertIn("Gloo", run("-cb").out)
 
+    def test_backends_are_built_through_the_store(self):
+        for backend in ("shm", "gloo"):
+            job = run("-np", "3", "--backend", backend, RANK, "sum")
+            self.assert_good(job)
+            self.assertEqual(job.out.count(f"sum 6 of 3 over {backend}"), 3)
+
     def test_dry_run_starts_nothing(self):
         job = run("-np", "4", "-H", "localhost:2,far.example:2", "-p", "2222", "--dry-run", "./prog", "a")
         self.assert_good(job)

@@ -169,7 +169,8 @@ class Strangers(LaunchTest):
             crowd(next(iter(ports)), b"")
             grown = rss(launcher) - before
             print(f"the launcher grew by {grown / 2**20:.1f} MiB")
-            self.assertLess(grown, 8 << 20)
+            if SLACK == 1:  # a sanitizer keeps what was freed
+                self.assertLess(grown, 8 << 20)
             open(folder + "/stop", "w").close()
             job.finish(30)
             self.assert_good(job)
