@@ -125,7 +125,11 @@ void EventLoop::run() {
 SignalFd::SignalFd(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : signals) sigaddset(&set, signal);
+  for (const int signal : signals) {
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    if (signal == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
   pthread_sigmask(SIG_BLOCK, &set, &before_);
   fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) throw io_error("signalfd");

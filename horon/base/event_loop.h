@@ -66,8 +66,8 @@ class EventLoop {
   std::atomic<bool> stopped_{false};
 };
 
-// SIGNALs as a descriptor: blocks them in the calling thread (make it before other threads start)
-// and restores the mask at the end.
+// Signals as a descriptor: blocks them in the calling thread (make it before other threads start)
+// and restores the mask at the end. Those that the process ignores (nohup) stay ignored.
 class SignalFd {
  public:
   explicit SignalFd(std::initializer_list<int> signals);

@@ -2,12 +2,15 @@
 
 #include <fmt/ranges.h>
 #include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 
 #include "horon/base/error.h"
+#include "horon/base/text.h"
 
 namespace horon {
 namespace {
@@ -30,6 +33,20 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::off;
 }
 
+class CallbackSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit CallbackSink(std::function<void(const std::string&)> take) : take_(std::move(take)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    take_(std::string(trim({line.data(), line.size()})));
+  }
+  void flush_() override {}
+  std::function<void(const std::string&)> take_;
+};
+
 }  // namespace
 
 LogLevel parse_log_level(std::string_view given) {
@@ -47,9 +64,16 @@ LogLevel parse_log_level(std::string_view given) {
       fmt::format("unknown log level '{}'; one of {}", given, fmt::join(kNames, ", ")));
 }
 
-Log::Log(LogLevel level, const std::string& label) : level_(level) {
+Log::Log(LogLevel level, const std::string& label,
+         std::function<void(const std::string& line)> take)
+    : level_(level) {
   if (level == LogLevel::kOff) return;
-  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  spdlog::sink_ptr sink;
+  if (take) {
+    sink = std::make_shared<CallbackSink>(std::move(take));
+  } else {
+    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  }
   sink->set_pattern(label.empty() ? "%H:%M:%S.%e %^%l%$ %v"
                                   : "%H:%M:%S.%e %^%l%$ [" + label + "] %v");
   logger_ = std::make_shared<spdlog::logger>("horon", sink);

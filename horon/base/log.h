@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,8 +23,10 @@ LogLevel parse_log_level(std::string_view name);
 
 class Log {
  public:
-  // `label` names the speaker, e.g. "rank 3/8"; empty for none.
-  explicit Log(LogLevel level = LogLevel::kWarn, const std::string& label = "");
+  // `label` names the speaker, e.g. "rank 3/8"; empty for none. `sink` takes the lines instead of
+  // stderr.
+  explicit Log(LogLevel level = LogLevel::kWarn, const std::string& label = "",
+               std::function<void(const std::string& line)> sink = nullptr);
 
   template <typename... Args>
   void debug(fmt::format_string<Args...> text, Args&&... args) const {

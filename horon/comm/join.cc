@@ -105,8 +105,8 @@ class Joiner {
   // The addresses of this host that lead to the others, by its routes.
   std::vector<std::string> addresses_towards(const std::vector<std::string>& hosts) const {
     if (!knobs_.text("interface").empty()) return {resolve_interface(knobs_.text("interface"))};
-    std::vector<std::string> addresses = {"127.0.0.1"};
-    if (spec_.one_host) return addresses;
+    if (spec_.one_host) return {"127.0.0.1"};
+    std::vector<std::string> addresses;  // no loopback: on another host that would be somebody else
     const auto add = [&](const std::string& address) {
       const bool known = std::find(addresses.begin(), addresses.end(), address) != addresses.end();
       if (!address.empty() && !known) addresses.push_back(address);
@@ -121,7 +121,7 @@ class Joiner {
         add(source_address("192.0.2.1"));  // where the default route goes out
       }
     }
-    return addresses;
+    return addresses.empty() ? std::vector<std::string>{reachable("localhost")} : addresses;
   }
 
   struct Plan {
@@ -134,7 +134,7 @@ class Joiner {
     StoreServer::Options options;
     options.addresses.clear();
     for (const std::string& address : plan.addresses)
-      options.addresses.push_back(resolve_interface(address));
+      options.addresses.push_back(reachable(address));
     options.port = port;
     auto hosted = std::make_shared<Hosted>();
     hosted->server = std::make_unique<StoreThread>(plan.secret, options, log_);
@@ -144,6 +144,14 @@ class Joiner {
     hosted->server->set_linger(kLinger);
     Store* client = hosted->client.get();
     return {hosted, client};
+  }
+
+  // A host's own name often leads to loopback only; others would not find us there.
+  std::string reachable(const std::string& name) const {
+    const std::string address = resolve_interface(name);
+    if (spec_.one_host || !is_loopback(address)) return address;
+    const std::string outward = source_address("192.0.2.1");
+    return outward.empty() ? address : outward;
   }
 
   std::shared_ptr<Store> announce(std::shared_ptr<Store> store) const {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -28,6 +29,8 @@ namespace {
 constexpr auto kLastWords = std::chrono::seconds(2);  // between TERM and KILL without a launcher
 constexpr auto kSilence = std::chrono::seconds(30);   // a launcher that says nothing is gone
 constexpr size_t kBacklog = 1U << 20;  // of output that the launcher has not taken yet
+
+constexpr int kPiece = 32768;  // of output in one message
 
 struct Rank {
   pid_t pid = -1;
@@ -83,7 +86,13 @@ class Agent {
 
   void handle(const ToAgent& message) {
     hear();
-    if (const auto* start = std::get_if<StartRanks>(&message)) start_ranks(*start);
+    if (const auto* start = std::get_if<StartRanks>(&message)) {
+      try {
+        start_ranks(*start);
+      } catch (const Error& error) {  // no room for the secret: nobody was started
+        for (const Place& place : start->places) say(RankEnded{place.rank, 127 << 8, error.what()});
+      }
+    }
     if (const auto* signal = std::get_if<SignalRanks>(&message)) signal_ranks(signal->signal);
     if (std::holds_alternative<EndRanks>(message)) end_ranks();
   }
@@ -141,7 +150,7 @@ class Agent {
     }
   }
 
-  // Every process of a rank's session gets it, once.
+  // Every process of a rank's group gets it, once.
   void signal_ranks(int signal) {
     for (const auto& [number, rank] : ranks_) {
       if (rank.pid > 0) kill(-rank.pid, signal);
@@ -187,8 +196,12 @@ class Agent {
 
   void on_end(int number, Rank& rank, int status) {
     rank.pid = -1;
+    // What it wrote is in the pipes; a child that it left behind may go on writing for ever.
     for (Fd* pipe : {&rank.out, &rank.err}) {
-      while (*pipe && relay(number, pipe->get())) {
+      int left = 0;
+      if (*pipe) ioctl(pipe->get(), FIONREAD, &left);
+      for (; left > 0 && *pipe; left -= kPiece) {
+        if (!relay(number, pipe->get())) break;
       }
     }
     say(RankEnded{number, status, ""});
@@ -196,7 +209,7 @@ class Agent {
 
   // Passes on what is there; false when there is nothing more.
   bool relay(int number, int fd) {
-    char piece[32768];
+    char piece[kPiece];
     const ssize_t got = read(fd, piece, sizeof(piece));
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     Rank& rank = ranks_[number];
@@ -240,6 +253,7 @@ int run_agent(const AgentOptions& options) {
   setsid();  // signals of the launcher's terminal are the launcher's business
   prctl(PR_SET_NAME, "horon-agent");
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);
   adopt_orphans();
   return Agent(options).run();
 }

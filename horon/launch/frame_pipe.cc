@@ -26,19 +26,24 @@ FramePipe::FramePipe(EventLoop& loop, int in, int out, std::string_view magic, E
 
 FramePipe::~FramePipe() {
   loop_.forget(in_);
-  loop_.forget(out_);
+  close_output();
 }
 
 void FramePipe::pause(bool paused) {
   if (!ended_) loop_.change(in_, paused ? 0U : static_cast<uint32_t>(EPOLLIN));
 }
 
+void FramePipe::close_output() {
+  if (out_ >= 0) loop_.forget(out_);
+  out_ = -1;
+  unsent_.clear();
+}
+
 void FramePipe::end(const std::string& why) {
   if (ended_) return;
   ended_ = true;
   loop_.forget(in_);
-  loop_.forget(out_);
-  unsent_.clear();
+  close_output();
   events_.on_end(why);
 }
 
@@ -76,7 +81,7 @@ void FramePipe::on_readable() {
 void FramePipe::send(std::string_view payload) { send_raw(make_frame(payload)); }
 
 void FramePipe::send_raw(std::string_view bytes) {
-  if (ended_) return;
+  if (out_ < 0) return;
   unsent_.append(bytes);
   flush();
 }

@@ -27,6 +27,7 @@ class FramePipe {
   void send(std::string_view payload);
   void send_raw(std::string_view bytes);
   size_t unsent() const { return unsent_.size(); }
+  void close_output();      // nothing can be sent any more; the descriptor may be closed
   void pause(bool paused);  // reading
   const std::string& noise() const { return noise_; }
 

@@ -116,7 +116,7 @@ void HostLink::send(const ToAgent& message) { pipe_->send(pack(message)); }
 void HostLink::pause(bool paused) { pipe_->pause(paused); }
 
 void HostLink::close_input() {
-  if (loop_ != nullptr && to_) loop_->forget(to_.get());
+  if (pipe_) pipe_->close_output();
   to_.reset();
 }
 

@@ -30,8 +30,7 @@ constexpr auto kFarewell = std::chrono::seconds(4);  // for agents to clean up
 class Launcher {
  public:
   // Agents of this host are forks: they come before anything that a fork should not have.
-  explicit Launcher(const JobPlan& plan)
-      : plan_(plan), folder_("horon-job"), log_(plan.log_level, "launcher") {
+  explicit Launcher(const JobPlan& plan) : plan_(plan), folder_("horon-job") {
     std::vector<int> forked;
     for (const Host& host : plan.hosts) {
       // Each local agent removes its own folder.
@@ -45,6 +44,8 @@ class Launcher {
     loop_ = std::make_unique<EventLoop>();
     output_ =
         std::make_unique<Output>(plan.output, [this] { loop_->post([this] { pause(false); }); });
+    // Our own lines take their turn behind those of the ranks.
+    log_ = Log(plan.log_level, "launcher", [this](const std::string& line) { output_->say(line); });
     loop_->watch(signals_->fd(), EPOLLIN, [this](uint32_t) { on_signal(); });
     for (auto& link : links_) connect(*link);
   }
@@ -137,8 +138,8 @@ class Launcher {
   void start_all() {
     loop_->cancel(start_timer_);
     if (!lost_.empty()) return finish();
+    started_ = true;
     for (auto& link : links_) link->send(start_message(*link));
-    secret_in_use_ = true;
   }
 
   StartRanks start_message(const HostLink& link) const {
@@ -159,6 +160,7 @@ class Launcher {
     for (const Endpoint& endpoint : server_->endpoints()) {
       if (is_loopback(endpoint.host) == link.is_local()) endpoints.push_back(endpoint);
     }
+    if (endpoints.empty()) endpoints = server_->endpoints();  // ssh to this very host
     environment["HORON_RENDEZVOUS"] = format_endpoints(endpoints);
     start.environment = flatten(environment);
     const auto number =
@@ -217,15 +219,15 @@ class Launcher {
           return links_[static_cast<size_t>(p.cross_rank)].get() != &link ||
                  ended_.contains(p.rank);
         });
-    if (leaving_ || (secret_in_use_ && all_done)) return;
+    if (leaving_ || (started_ && all_done)) return;
     fail_host(link, link.why());
-    if (!secret_in_use_) {
+    if (!started_) {
       if (ready_.size() + lost_.size() == links_.size()) finish();
       return;
     }
     for (const Place& place : plan_.places) {
       if (links_[static_cast<size_t>(place.cross_rank)].get() != &link) continue;
-      ended_.insert(place.rank);
+      if (!ended_.insert(place.rank).second) continue;
       // Ranks of a killed agent of this host are now our children; of another, its guardian's.
       if (link.is_local() && pids_.contains(place.rank)) kill(-pids_[place.rank], SIGKILL);
     }
@@ -240,7 +242,7 @@ class Launcher {
         log_.info("signal {}: passed on to the ranks", signal);
         send_all(SignalRanks{signal == SIGHUP ? SIGTERM : signal});
         loop_->after(plan_.stop_grace, [this] { end_hard(); });
-        if (!secret_in_use_) finish();
+        if (!started_) finish();
       } else {
         end_hard();
       }
@@ -295,9 +297,9 @@ class Launcher {
   TempFolder folder_;
   Log log_;
   Secret secret_ = Secret::random();
+  std::unique_ptr<EventLoop> loop_;  // outlives all that use it
   std::vector<std::unique_ptr<HostLink>> links_;
   std::unique_ptr<SignalFd> signals_;
-  std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Output> output_;
   std::unique_ptr<StoreServer> server_;
   EventLoop::Timer start_timer_ = 0;
@@ -307,7 +309,7 @@ class Launcher {
   std::set<int> ended_;
   std::map<int, pid_t> pids_;
   std::vector<RankFailure> failures_;
-  bool secret_in_use_ = false;  // ranks were started
+  bool started_ = false;  // ranks were, or are being
   bool told_ = false;
   bool leaving_ = false;
   bool finished_ = false;
@@ -347,8 +349,11 @@ std::string describe_plan(const JobPlan& plan) {
 }
 
 int run_job(const JobPlan& plan) {
+  keep_standard_descriptors();
   adopt_orphans();
   signal(SIGPIPE, SIG_IGN);
+  // A launcher that sleeps would be taken for dead by the agents of other hosts.
+  if (plan.hosts.size() > 1 || !is_local_host(plan.hosts.front().name)) signal(SIGTSTP, SIG_IGN);
   Launcher launcher(plan);
   return launcher.run();
 }

@@ -40,6 +40,8 @@ class MpiJob {
     what.folder = plan.folder;
     what.out = out_write.get();
     what.err = err_write.get();
+    what.death_signal =
+        SIGTERM;  // mpirun ends its ranks when it is asked to, not when it is killed
     pid_ = spawn(what);
   }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +28,11 @@ void write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && errno == EAGAIN) {  // a terminal that somebody else made so
+      pollfd ready{fd, POLLOUT, 0};
+      poll(&ready, 1, 1000);
+      continue;
+    }
     if (put < 0) return;  // nobody reads any more: the ranks go on
     bytes.remove_prefix(static_cast<size_t>(put));
   }

@@ -58,10 +58,8 @@ void bind_to(const std::vector<int>& cores) {
     _exit(127);
   };
   setsid();
-  if (what.dies_with_us) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);  // it ended before we asked
-  }
+  prctl(PR_SET_PDEATHSIG, what.death_signal);
+  if (getppid() != parent) _exit(127);  // it ended before we asked
   default_signals();
   const int in = what.in >= 0 ? what.in : open("/dev/null", O_RDONLY);
   dup2(in, STDIN_FILENO);
@@ -127,6 +125,15 @@ pid_t spawn(const Spawn& what) {
   std::memcpy(&error, message + 1, sizeof(error));
   waitpid(child, nullptr, 0);
   throw UsageError(explain(what, message[0], error), ExitCode::kLaunch);
+}
+
+void keep_standard_descriptors() {
+  for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = open("/dev/null", O_RDWR)) {
+    if (fd > STDERR_FILENO) {
+      close(fd);
+      return;
+    }
+  }
 }
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }

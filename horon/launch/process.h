@@ -15,12 +15,16 @@ struct Spawn {
   int in = -1;                           // descriptors; -1: /dev/null for in, ours for the others
   int out = -1;
   int err = -1;
-  bool dies_with_us = true;
+  int death_signal = 9;  // that it gets when we are gone
 };
 
 // Starts a process in a session of its own, with the default reaction to every signal. Call it from
 // a thread that lives as long as the process may. Throws UsageError that says why it cannot run.
 pid_t spawn(const Spawn& what);
+
+// Opens /dev/null in the place of a closed stdin, stdout or stderr, so that no pipe takes its
+// number.
+void keep_standard_descriptors();
 
 // From now on processes whose parents end become our children, not init's.
 void adopt_orphans();

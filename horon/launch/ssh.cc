@@ -43,6 +43,8 @@ std::vector<std::string> ssh_command(const SshOptions& options, const std::strin
   option(fmt::format("StrictHostKeyChecking={}", options.accept_new_keys ? "accept-new" : "yes"));
   option(fmt::format("ConnectTimeout={}", seconds));
   option("ConnectionAttempts=1");
+  option("ControlMaster=no");  // a shared connection would end with us, and others with it
+  option("ControlPath=none");
   option("ServerAliveInterval=5");
   option("ServerAliveCountMax=3");
   option("ClearAllForwardings=yes");

@@ -29,6 +29,10 @@ struct StoreReply {
   std::string why;                  // not ok
 };
 
+// The server's first frame, once a client has proved itself: a connection that ends before it was
+// not refused, only thrown out in a crowd.
+constexpr std::string_view kStoreWelcome = "horon store 1";
+
 // Largest frame: one value and its key and then some; a get of many keys may return more than one.
 constexpr size_t kStoreFrame = 4U << 20;
 

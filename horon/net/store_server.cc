@@ -130,7 +130,7 @@ class StoreServer::Impl {
     Connection& peer = *connection;
     try {
       if ((events & EPOLLOUT) != 0) flush(peer);
-      if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) receive(peer);
+      if (peer.fd && (events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) receive(peer);
     } catch (const Error& error) {
       if (peer.stage == Stage::kMember) {
         log_.warn("store: a member's connection is closed: {}", error.what());
@@ -143,7 +143,9 @@ class StoreServer::Impl {
 
   void receive(Connection& peer) {
     char piece[65536];
-    const size_t room = peer.stage == Stage::kMember ? sizeof(piece) : TlsSession::kMaxUnproven;
+    // No more than a stranger may send: an honest peer's next words can wait in the kernel.
+    const size_t room = std::min(sizeof(piece), peer.tls.room());
+    if (room == 0) return refuse(peer, "too many bytes without a proof");
     const ssize_t got = recv(peer.fd.get(), piece, room, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
@@ -153,7 +155,10 @@ class StoreServer::Impl {
     peer.tls.feed({piece, static_cast<size_t>(got)});
     if (peer.stage == Stage::kStranger && peer.tls.is_half_open()) move_to(peer, Stage::kHalfOpen);
     if (!peer.fd) return;
-    if (peer.stage == Stage::kHalfOpen && peer.tls.is_open()) move_to(peer, Stage::kMember);
+    if (peer.stage == Stage::kHalfOpen && peer.tls.is_open()) {
+      move_to(peer, Stage::kMember);
+      peer.tls.write(make_frame(kStoreWelcome));
+    }
     if (peer.stage == Stage::kMember) peer.frames.feed(peer.tls.read());
     serve(peer);
     if (peer.fd) flush(peer);
@@ -209,6 +214,7 @@ class StoreServer::Impl {
     for (auto at = from; at != to; ++at) woken.push_back(*at->second->place);
     for (const auto& connection : woken) {
       Connection& peer = *connection;
+      if (!peer.pending) continue;  // answered meanwhile
       std::string missing;
       const auto reply = table_.answer(*peer.pending, missing);
       if (reply) {

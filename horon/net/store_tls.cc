@@ -19,6 +19,8 @@ namespace {
 // How much longer than the caller's own deadline an answer may be on its way.
 constexpr auto kGrace = std::chrono::seconds(5);
 
+constexpr auto kHandshake = std::chrono::seconds(10);
+
 // The server ended the connection before it had looked at us: it was busy with strangers.
 struct TryAgain {};
 
@@ -28,7 +30,12 @@ class Line {
   Line(Fd socket, const Secret& secret, Deadline deadline)
       : socket_(std::move(socket)), tls_(TlsSide::kClient, secret), frames_(kStoreFrame) {
     flush(deadline);
-    while (!tls_.is_open()) {
+    while (true) {  // until the server says that it knows us
+      if (const auto frame = frames_.next()) {
+        if (*frame != kStoreWelcome)
+          throw Error("store: the server speaks otherwise", ExitCode::kPeer);
+        return;
+      }
       receive(deadline);
       flush(deadline);
     }
@@ -51,9 +58,13 @@ class Line {
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t put =
           send(socket_.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-      if (put > 0) done += static_cast<size_t>(put);
-      if (put < 0 && errno == EAGAIN) wait(POLLOUT, deadline);
-      if (put < 0 && errno != EAGAIN && errno != EINTR) throw TryAgain();
+      if (put >= 0) {
+        done += static_cast<size_t>(put);
+      } else if (errno == EAGAIN) {
+        wait(POLLOUT, deadline);
+      } else if (errno != EINTR) {
+        throw TryAgain();
+      }
     }
   }
 
@@ -185,6 +196,7 @@ class TlsStore final : public Store {
         why = error.what();
       }
     }
+    std::string refusal;
     while (!sockets.empty()) {
       std::vector<pollfd> ready;
       for (const Fd& socket : sockets) ready.push_back({socket.get(), POLLOUT, 0});
@@ -193,36 +205,40 @@ class TlsStore final : public Store {
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) {
         why = "connection timed out";
-        return nullptr;
+        break;
       }
       for (size_t i = ready.size(); i-- > 0;) {
         if (ready[i].revents == 0) continue;
         Fd socket = std::move(sockets[i]);
         sockets.erase(sockets.begin() + static_cast<std::ptrdiff_t>(i));
-        if (auto line = shake_hands(std::move(socket), deadline, why)) return line;
+        if (auto line = shake_hands(std::move(socket), deadline, why, refusal)) return line;
       }
     }
-    return nullptr;
+    if (refusal.empty()) return nullptr;
+    throw Error(fmt::format("store: the server at {} is not of this job, or this process is not: "
+                            "the secrets differ ({})",
+                            format_endpoints(endpoints_), refusal),
+                ExitCode::kAuth);
   }
 
-  std::unique_ptr<Line> shake_hands(Fd socket, Deadline deadline, std::string& why) {
-    const int error = connect_result(socket.get());
-    if (error != 0) {
-      why = std::generic_category().message(error);
+  // A refusal at one address is none of the job: another may lead to it.
+  std::unique_ptr<Line> shake_hands(Fd socket, Deadline deadline, std::string& why,
+                                    std::string& refusal) const {
+    const int result = connect_result(socket.get());
+    if (result != 0) {
+      why = std::generic_category().message(result);
       return nullptr;
     }
     try {
-      return std::make_unique<Line>(std::move(socket), secret_, deadline);
+      const Deadline soon = Deadline::after(deadline.left(kHandshake));
+      return std::make_unique<Line>(std::move(socket), secret_, soon);
     } catch (const TryAgain&) {
       why = "the server closed the connection";
-      return nullptr;
-    } catch (const Error& refused) {
-      if (refused.exit_code() != ExitCode::kAuth) throw;
-      throw Error(fmt::format("store: the server at {} is not of this job, or this process is not: "
-                              "the secrets differ ({})",
-                              format_endpoints(endpoints_), refused.what()),
-                  ExitCode::kAuth);
+    } catch (const Error& error) {
+      why = error.what();
+      if (error.exit_code() == ExitCode::kAuth) refusal = error.what();
     }
+    return nullptr;
   }
 
   std::vector<Endpoint> endpoints_;

@@ -128,14 +128,12 @@ bool TlsSession::is_half_open() const {
 
 void TlsSession::feed(std::string_view bytes) {
   SSL* ssl = impl_->ssl.get();
-  if (!is_open()) {
-    impl_->unproven += bytes.size();
-    if (impl_->unproven > kMaxUnproven && impl_->side == TlsSide::kServer) {
-      throw Error(
-          fmt::format("TLS: more than {} bytes before a proof of the job's secret", kMaxUnproven),
-          ExitCode::kAuth);
-    }
+  if (bytes.size() > room()) {
+    throw Error(
+        fmt::format("TLS: more than {} bytes before a proof of the job's secret", kMaxUnproven),
+        ExitCode::kAuth);
   }
+  if (!is_open()) impl_->unproven += bytes.size();
   if (BIO_write(impl_->in, bytes.data(), static_cast<int>(bytes.size())) !=
       static_cast<int>(bytes.size())) {
     throw Error("TLS: out of memory");
@@ -154,6 +152,11 @@ void TlsSession::feed(std::string_view bytes) {
   if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) return;
   throw Error("TLS: the peer does not have this job's secret (" + openssl_reason() + ")",
               ExitCode::kAuth);
+}
+
+size_t TlsSession::room() const {
+  const bool limited = impl_->side == TlsSide::kServer && !is_open();
+  return limited ? kMaxUnproven - impl_->unproven : SIZE_MAX;
 }
 
 std::string TlsSession::take_output() {

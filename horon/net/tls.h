@@ -26,6 +26,8 @@ class TlsSession {
   // Bytes from the network. Throws Error: exit code 16 (auth) if the peer is not of this job or
   // says that we are not; a TLS alert that tells the peer why may still lie in take_output().
   void feed(std::string_view bytes);
+  // How many bytes the next feed() may take: a server's limit for a peer without a proof.
+  size_t room() const;
   // Bytes for the network, to be sent in order.
   std::string take_output();
   // Both sides are proven; read and write work.

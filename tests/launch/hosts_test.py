@@ -48,6 +48,11 @@ class ThreeHosts(LaunchTest):
         self.assert_good(job)
         self.assertEqual(job.out.count("sum 10 of 4 over hier(shm+gloo)"), 4)
 
+    def test_ssh_to_this_very_host(self):
+        job = HOSTS.run("-np", "2", "-H", f"root@{HOSTS.address(0)}:2", RANK, "sum")
+        self.assert_good(job)
+        self.assertEqual(job.out.count("sum 3 of 2 over shm"), 2)
+
     def test_variables_and_folder_travel_by_the_rule(self):
         with tempfile.TemporaryDirectory() as folder:
             job = HOSTS.run("-np", "1", "-H", spec(1, 1), "--workdir", folder, "-x", "MINE", "-x", "SET=a b", "sh", "-c",

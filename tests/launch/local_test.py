@@ -223,6 +223,11 @@ class NoOrphan(LaunchTest):
         self.assert_good(job)
         self.assert_gone(job, 0.5)
 
+    def test_a_child_that_writes_for_ever(self):
+        job = run("-np", "2", "sh", "-c", "yes & yes >&2 & exit 0", seconds=20)
+        self.assert_good(job)
+        self.assert_gone(job, 0.5)
+
     def test_nothing_is_left_on_disk(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assert_good(run("-np", "2", RANK, "sum", env={"TMPDIR": folder}))
@@ -256,6 +261,15 @@ class Signals(LaunchTest):
                 self.assertEqual(os.waitstatus_to_exitcode(status), 75)
             finally:
                 os.close(terminal)
+
+    def test_nohup_works(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = self.start("-np", "2", "bash", "-c", self.COUNTER.format(folder),
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+            wait_until(lambda: os.path.exists(folder + "/up0") and os.path.exists(folder + "/up1"), 10, "ranks")
+            job.process.send_signal(signal.SIGHUP)
+            open(folder + "/stop", "w").close()
+            self.assert_good(job.finish(10))
 
     def test_term_once_then_hard(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -110,8 +110,7 @@ TEST(Door, StrangersNeitherJoinNorKeepARankOut) {
   const std::string hello = "HORONd1\n" + Packer().u32(2).u32(0).take() + random_bytes(16);
   for (int i = 0; i < 100; ++i) {
     const std::string answer = try_door(at, hello + random_bytes(32));
-    EXPECT_EQ(answer.size(), 48U);
-    EXPECT_EQ(answer.find('!', 47), std::string::npos);
+    EXPECT_EQ(answer.size(), 48U);  // its proof, and no welcome behind it
   }
   const std::string impostor = "HORONd1\n" + Packer().u32(0).u32(0).take() + random_bytes(16);
   EXPECT_EQ(try_door(at, impostor), "");
