@@ -13,7 +13,7 @@ MAY_INCLUDE = {  # folder -> folders it may include (itself is always allowed)
     "codec": ["base", "device"],
     "comm": ["base", "device", "net"],
     "data": ["base", "device", "file"],
-    "runtime": ["base", "device", "codec", "comm"],
+    "runtime": ["base", "device", "net", "codec", "comm"],
     "ps": ["base", "device", "net", "codec"],
     "elastic": ["base", "net"],
     "launch": ["base", "net", "elastic"],

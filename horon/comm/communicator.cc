@@ -74,6 +74,16 @@ void Communicator::run(const Request& request) {
   state_->queue.run([&] { state_->executor.run(request); });
 }
 
+bool Communicator::run_unless_deviated(const Request& request) {
+  bool done = false;
+  state_->queue.run([&] { done = state_->executor.run_unless_deviated(request); });
+  return done;
+}
+
+void Communicator::deviate(Milliseconds timeout) {
+  state_->queue.run([&] { state_->executor.deviate(timeout); });
+}
+
 Work Communicator::start(Request request) {
   return state_->queue.submit(
       [state = state_.get(), request = std::move(request)] { state->executor.run(request); });

@@ -37,6 +37,10 @@ class Communicator {
   // Any operation (request.h), blocking or not.
   void run(const Request& request);
   Work start(Request request);
+  // For plans that are made once: run() unless a rank calls deviate() in its place. Then nothing
+  // has moved, and all ranks get false.
+  bool run_unless_deviated(const Request& request);
+  void deviate(Milliseconds timeout = Milliseconds(0));
 
   void all_reduce(BufferView data, const ReduceOptions& options = {}) {
     run(Request::all_reduce(data, options));

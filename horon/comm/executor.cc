@@ -13,6 +13,11 @@
 namespace horon {
 namespace {
 
+// A rank asked for agreement instead of what was planned. The same on all ranks.
+struct Deviated : UsageError {
+  Deviated() : UsageError("another rank left the plan", ExitCode::kMismatch) {}
+};
+
 std::span<const std::byte> bytes_of(const BufferView& view) {
   return {static_cast<const std::byte*>(view.data), static_cast<size_t>(view.bytes())};
 }
@@ -63,6 +68,21 @@ bool Executor::needs_staging(const Request& request) {
   if (on_device && !native) return true;
   return std::any_of(request.items.begin(), request.items.end(),
                      [&](const Request& item) { return needs_staging(item); });
+}
+
+bool Executor::run_unless_deviated(const Request& request) {
+  try {
+    run(request);
+    return true;
+  } catch (const Deviated&) {
+    return false;
+  }
+}
+
+void Executor::deviate(Milliseconds timeout) {
+  Header header;
+  header.kind = OpKind::kDeviate;
+  channel_->arrive(header, {}, timeout.count() > 0 ? timeout : options_.timeout);
 }
 
 // Device memory is staged here, once for all operations; then everything below sees host memory.
@@ -228,6 +248,9 @@ std::vector<Executor::Said> Executor::tell(std::vector<Item>& items, const Heade
   }
   channel_->arrive(header, told, timeout);
   const auto all = channel_->headers();
+  if (std::any_of(all.begin(), all.end(),
+                  [](const Header& one) { return one.kind == OpKind::kDeviate; }))
+    throw Deviated();
   last_active_.clear();
   for (int member = 0; member < size(); ++member) {
     if (all[member].kind != OpKind::kJoin) last_active_.push_back(member);

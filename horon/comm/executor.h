@@ -26,6 +26,9 @@ class Executor {
   // Throws UsageError (the same on all ranks; the group works on), PeerLostError, TimeoutError (the
   // backend is dead).
   void run(const Request& request);
+  // The same, but any rank may deviate() instead: then nothing moves anywhere and all get false.
+  bool run_unless_deviated(const Request& request);
+  void deviate(Milliseconds timeout);
 
   int index() const { return channel_->index(); }
   int size() const { return channel_->size(); }

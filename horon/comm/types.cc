@@ -10,9 +10,9 @@
 namespace horon {
 namespace {
 
-constexpr std::array<std::string_view, 8> kKinds = {"barrier",    "all_reduce", "reduce_scatter",
+constexpr std::array<std::string_view, 9> kKinds = {"barrier",    "all_reduce", "reduce_scatter",
                                                     "all_gather", "broadcast",  "all_to_all",
-                                                    "group",      "join"};
+                                                    "group",      "join",       "deviate"};
 constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max", "product"};
 
 }  // namespace

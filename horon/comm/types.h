@@ -17,8 +17,9 @@ enum class OpKind : uint8_t {
   kAllGather,
   kBroadcast,
   kAllToAll,
-  kGroup,  // several of the above under one agreement
-  kJoin,   // "I have nothing more to contribute"
+  kGroup,    // several of the above under one agreement
+  kJoin,     // "I have nothing more to contribute"
+  kDeviate,  // "I cannot do what was planned": nobody moves anything
 };
 
 enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct };

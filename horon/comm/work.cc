@@ -10,9 +10,14 @@ struct Work::State {
   bool done = false;
   std::exception_ptr error;
   std::condition_variable over;
+  std::function<void(const Work&, Deadline)> on_wait;
 };
 
 Work::Work() : state_(std::make_shared<State>()) {}
+
+Work::Work(std::function<void(const Work& work, Deadline deadline)> on_wait) : Work() {
+  state_->on_wait = std::move(on_wait);
+}
 
 void Work::wait() const {
   while (!wait(Deadline::never())) {
@@ -20,6 +25,7 @@ void Work::wait() const {
 }
 
 bool Work::wait(Deadline deadline) const {
+  if (state_->on_wait && !done()) state_->on_wait(*this, deadline);
   std::unique_lock lock(state_->mutex);
   if (!state_->over.wait_for(lock, deadline.left(), [&] { return state_->done; })) return false;
   if (state_->error) std::rethrow_exception(state_->error);

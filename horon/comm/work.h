@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 
 #include "horon/base/time.h"
@@ -20,7 +21,10 @@ class Work {
   // Null while in flight and after success.
   std::exception_ptr error() const;
 
-  // For whoever runs the operation: over, with an error or without.
+  // For whoever runs the operation: `on_wait` is called by a thread that is about to wait, until
+  // the deadline at most; it may do some of the work itself.
+  explicit Work(std::function<void(const Work& work, Deadline deadline)> on_wait);
+  // Over, with an error or without.
   void finish(std::exception_ptr error) const;
 
  private:

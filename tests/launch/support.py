@@ -122,8 +122,9 @@ def why_no_namespaces():
     name = f"horon-try-{os.getpid()}"
     if subprocess.run(["ip", "netns", "add", name], stderr=subprocess.DEVNULL).returncode:
         return "this machine does not allow network namespaces"
+    usable = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True, text=True)
     subprocess.run(["ip", "netns", "del", name])
-    return ""
+    return f"no command runs in a network namespace here: {usable.stderr.strip()}" if usable.returncode else ""
 
 
 def sh(*command):

@@ -1,0 +1,456 @@
+#include "horon/runtime/lane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "horon/base/error.h"
+#include "horon/base/thread.h"
+#include "horon/runtime/scale.h"
+
+namespace horon {
+namespace {
+
+// A thread that waits for a part of a bucket gives the others this long to submit the rest.
+constexpr auto kQuiet = Milliseconds(1);
+// Between agreements that decide nothing: somebody made a mistake, or is late.
+constexpr auto kLongestPause = Milliseconds(500);
+
+}  // namespace
+
+Lane::Lane(std::unique_ptr<Communicator> comm, const Options& options)
+    : options_(options), comm_(std::move(comm)), plan_(options.limits) {
+  thread_ = start_thread(options.name, [this](const std::stop_token& stop) { work_loop(stop); });
+}
+
+Lane::~Lane() {
+  thread_.request_stop();
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  const Lock lock(mutex_);
+  fail_all(std::make_exception_ptr(Error("the runtime was closed before this operation began")));
+}
+
+RuntimeCounters Lane::counters() const {
+  const Lock lock(mutex_);
+  return counters_;
+}
+
+// --- from callers
+
+Work Lane::submit(const TensorSpec& spec, Request request) {
+  return enqueue(spec, std::move(request), true);
+}
+
+void Lane::run(const TensorSpec& spec, Request request) {
+  enqueue(spec, std::move(request), false).wait();
+}
+
+Work Lane::enqueue(const TensorSpec& spec, Request request, bool wakes) {
+  Work work([this, name = spec.name](const Work& self, Deadline deadline) {
+    wait_for(name, self, deadline);
+  });
+  request.name = spec.name;
+  request.timeout = options_.timeout;
+  {
+    const Lock lock(mutex_);
+    if (dead_) std::rethrow_exception(dead_);
+    Item item{spec, std::move(request), work, Clock::now(), ++submissions_};
+    require(
+        pending_.try_emplace(spec.name, std::move(item)).second,
+        fmt::format("'{}' is in flight already; wait for it, or give it another name", spec.name));
+    last_submitted_ = Clock::now();
+    not_before_ = {};
+  }
+  if (wakes) changed_.notify_all();
+  return work;
+}
+
+// The thread that waits does the work, unless another one is at it.
+void Lane::wait_for(const std::string& name, const Work& work, Deadline deadline) {
+  Lock lock(mutex_);
+  const auto found = pending_.find(name);
+  if (found != pending_.end()) found->second.waited = true;
+  while (!work.done() && !deadline.passed()) {
+    Clock::time_point later = deadline.at();
+    if (!driving_ && step(lock, later)) continue;
+    // Woken by whoever drives when it stops, and by new submissions.
+    if (work.done()) break;
+    if (later == Clock::time_point::max()) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_until(lock, later);
+    }
+  }
+}
+
+void Lane::work_loop(const std::stop_token& stop) {
+  Lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    Clock::time_point later = Clock::time_point::max();
+    if (!driving_ && step(lock, later)) continue;
+    const auto woken = [&] { return stop.stop_requested(); };
+    if (woken()) return;
+    if (later == Clock::time_point::max()) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_until(lock, later);
+    }
+  }
+}
+
+// --- what to do next
+
+bool Lane::is_whole(int bucket) const {
+  if (bucket < 0) return false;
+  for (const size_t place : plan_.buckets()[static_cast<size_t>(bucket)].tensors) {
+    const TensorSpec& planned = plan_.tensor(place);
+    const auto found = pending_.find(planned.name);
+    if (found == pending_.end() || !same_request(found->second.spec, planned)) return false;
+  }
+  return true;
+}
+
+bool Lane::wants_agreement(Clock::time_point now, Clock::time_point& later) const {
+  bool waited = false;
+  for (const auto& [name, item] : pending_) {
+    const TensorSpec* known = plan_.find(name);
+    if (!plan_.is_regular(name) || !same_request(*known, item.spec)) return true;
+    waited = waited || item.waited;
+  }
+  if (!waited) return false;
+  if (now - last_submitted_ >= kQuiet) return true;
+  later = std::min<Clock::time_point>(later, last_submitted_ + kQuiet);
+  return false;
+}
+
+bool Lane::step(Lock& lock, Clock::time_point& later) {
+  if (dead_ || pending_.empty()) return false;
+  const auto now = Clock::now();
+  if (now < not_before_) {
+    later = std::min(later, not_before_);
+    return false;
+  }
+  const bool whole = is_whole(plan_.expected());
+  if (!whole && !wants_agreement(now, later)) return false;
+  driving_ = true;
+  try {
+    whole ? run_expected(lock) : agree_and_run(lock, false);
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    fail_all(std::current_exception());
+  }
+  driving_ = false;
+  changed_.notify_all();
+  return true;
+}
+
+void Lane::run_expected(Lock& lock) {
+  const int bucket = plan_.expected();
+  std::vector<Item> items;
+  for (const std::string& name : plan_.names_in(bucket)) items.push_back(take(name));
+  if (run_bucket(lock, std::move(items), bucket, true)) {
+    plan_.advance();
+  } else {
+    agree_and_run(lock, true);
+  }
+}
+
+// --- agreement
+
+Report Lane::make_report() {
+  Report report;
+  std::vector<Item*> items;
+  for (auto& [name, item] : pending_) items.push_back(&item);
+  std::sort(items.begin(), items.end(),
+            [](const Item* a, const Item* b) { return a->number < b->number; });
+  for (Item* item : items) {
+    report.pending.push_back(item->spec);
+    report.fresh = report.fresh || !std::exchange(item->told, true);
+    report.stuck = report.stuck || item->waited;
+  }
+  if (report.stuck && !std::exchange(told_stuck_, true)) report.fresh = true;
+  if (!report.stuck) told_stuck_ = false;
+  return report;
+}
+
+// Called by all ranks: by those that want it, which say so first, and by those that heard of it
+// when they came with a bucket.
+void Lane::agree_and_run(Lock& lock, bool heard) {
+  if (!heard) {
+    lock.unlock();
+    comm_->deviate(options_.timeout);  // until all have arrived
+    lock.lock();
+  }
+  std::string mine = pack_report(make_report());
+  lock.unlock();
+  const BufferView in{mine.data(), mine.size(), DType::kU8, {}};
+  const Gathered all = comm_->all_gather(in, {.name = "agreement", .timeout = options_.timeout});
+  lock.lock();
+  counters_.control_messages += heard ? 1 : 2;
+  std::vector<Report> reports;
+  std::vector<int> ranks;
+  uint64_t offset = 0;
+  for (size_t i = 0; i < all.counts.size(); ++i) {
+    if (all.counts[i] == 0) continue;  // has joined
+    const auto* at = static_cast<const char*>(all.data.view().data) + offset;
+    reports.push_back(unpack_report({at, all.counts[i]}));
+    ranks.push_back(comm_->members()[i]);
+    offset += all.counts[i];
+  }
+  apply(lock, decide(reports, ranks, plan_));
+}
+
+void Lane::apply(Lock& lock, const Decision& decision) {
+  for (const auto& [name, why] : decision.wrong) {
+    std::vector<Item> items;
+    items.push_back(take(name));
+    finish(items, std::make_exception_ptr(UsageError(why, ExitCode::kMismatch)));
+  }
+  // Whole buckets as buckets, the rest one by one, in the order of the decision.
+  std::map<int, size_t> in_bucket;
+  for (const TensorSpec& spec : decision.run) {
+    const TensorSpec* known = plan_.find(spec.name);
+    if (plan_.is_regular(spec.name) && same_request(*known, spec))
+      ++in_bucket[plan_.bucket_of(spec.name)];
+  }
+  std::vector<std::pair<int, std::vector<std::string>>> runs;
+  for (const TensorSpec& spec : decision.run) {
+    const int bucket = plan_.bucket_of(spec.name);
+    const bool whole = bucket >= 0 && in_bucket[bucket] == plan_.names_in(bucket).size();
+    if (!whole) {
+      runs.push_back({-1, {spec.name}});
+    } else if (std::none_of(runs.begin(), runs.end(),
+                            [&](const auto& run) { return run.first == bucket; })) {
+      runs.emplace_back(bucket, plan_.names_in(bucket));
+    }
+  }
+  for (const auto& [bucket, names] : runs) {
+    std::vector<Item> items;
+    for (const std::string& name : names) items.push_back(take(name));
+    if (bucket >= 0) {
+      run_bucket(lock, std::move(items), bucket, false);
+    } else {
+      run_single(lock, std::move(items.front()));
+    }
+  }
+  plan_.learn(decision.run, decision.skipped);
+  quiet_rounds_ = decision.progress ? 0 : quiet_rounds_ + 1;
+  if (quiet_rounds_ == 0) return;
+  const auto pause =
+      std::min<Clock::duration>(Milliseconds(1) * (1 << std::min(quiet_rounds_, 9)), kLongestPause);
+  not_before_ = Clock::now() + pause;
+}
+
+// --- running
+
+Lane::Item Lane::take(const std::string& name) {
+  const auto found = pending_.find(name);
+  Item item = std::move(found->second);
+  pending_.erase(found);
+  return item;
+}
+
+void Lane::put_back(std::vector<Item> items) {
+  for (Item& item : items) {
+    const std::string name = item.spec.name;
+    pending_.emplace(name, std::move(item));
+  }
+}
+
+const OwnedBuffer& Lane::memory_of(int bucket) {
+  Memory& memory = memory_[bucket];
+  const Bucket& planned = plan_.buckets()[static_cast<size_t>(bucket)];
+  const DType dtype = plan_.tensor(planned.tensors.front()).dtype;
+  const bool fits =
+      memory.version == plan_.version() && memory.buffer.view().count == planned.count;
+  if (!fits) memory = {comm_->allocate(planned.count, dtype), plan_.version()};
+  return memory.buffer;
+}
+
+// The bytes of all items in a row: where they already lie so, or copied into the bucket's memory.
+BufferView Lane::pack(std::vector<Item>& items, int bucket, bool& copied) {
+  copied = false;
+  if (items.size() == 1) return items.front().request.in;
+  const Bucket& planned = plan_.buckets()[static_cast<size_t>(bucket)];
+  const size_t element = size_of(items.front().spec.dtype);
+  auto* base = static_cast<char*>(items.front().request.in.data);
+  bool in_place = true;
+  for (size_t i = 0; i < items.size(); ++i)
+    in_place = in_place && items[i].request.in.data == base + planned.offsets[i] * element;
+  const BufferView& first = items.front().request.in;
+  if (in_place) return {base, planned.count, first.dtype, first.device};
+  const BufferView whole = memory_of(bucket).view();
+  std::vector<CopyJob> jobs;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const BufferView& in = items[i].request.in;
+    char* place = static_cast<char*>(whole.data) + planned.offsets[i] * element;
+    if (in.data != place) jobs.push_back({place, in.data, in.bytes()});
+  }
+  for (const CopyJob& job : jobs) counters_.bytes_copied += 2 * job.bytes;
+  copy_all(jobs, static_cast<int>(usable_cores().size()));
+  copied = true;
+  return whole;
+}
+
+bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_deviate) {
+  const TensorSpec& spec = items.front().spec;
+  if (items.size() == 1 && !may_deviate) {
+    run_single(lock, std::move(items.front()));
+    return true;
+  }
+  const Bucket planned = plan_.buckets()[static_cast<size_t>(bucket)];
+  bool copied = false;
+  const BufferView whole = pack(items, bucket, copied);
+  lock.unlock();
+  std::exception_ptr error;
+  bool done = true;
+  try {
+    Request request = items.front().request;
+    if (items.size() > 1) {
+      request.in = request.out = whole;
+      request.name = fmt::format("{} and {} more", spec.name, items.size() - 1);
+    }
+    const bool scales = spec.prescale != 1.0;
+    if (!scales) {
+      done = may_deviate ? comm_->run_unless_deviated(request) : (comm_->run(request), true);
+    } else if (may_deviate && !comm_->run_unless_deviated(Request::barrier(
+                                  {.name = request.name, .timeout = options_.timeout}))) {
+      done = false;  // found out before anything was scaled
+    } else {
+      scale(request.in, spec.prescale);
+      comm_->run(request);
+    }
+    if (done) scale(request.out, spec.postscale);
+    if (done && copied) {
+      std::vector<CopyJob> jobs;
+      const size_t element = size_of(spec.dtype);
+      for (size_t i = 0; i < items.size(); ++i)
+        jobs.push_back({items[i].request.out.data,
+                        static_cast<char*>(whole.data) + planned.offsets[i] * element,
+                        items[i].request.out.bytes()});
+      copy_all(jobs, static_cast<int>(usable_cores().size()));
+    }
+  } catch (const UsageError&) {
+    error = std::current_exception();
+  } catch (...) {
+    lock.lock();
+    finish(items, std::current_exception());
+    throw;
+  }
+  lock.lock();
+  if (!done) {
+    put_back(std::move(items));
+    return false;
+  }
+  ++counters_.collectives;
+  counters_.bytes += whole.bytes();
+  finish(items, error);
+  return true;
+}
+
+void Lane::run_single(Lock& lock, Item item) {
+  std::vector<Item> items;
+  items.push_back(std::move(item));
+  const TensorSpec& spec = items.front().spec;
+  const Request& request = items.front().request;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    scale(request.in, spec.prescale);
+    comm_->run(request);
+    scale(request.out, spec.postscale);
+  } catch (const UsageError&) {
+    error = std::current_exception();
+  } catch (...) {
+    lock.lock();
+    finish(items, std::current_exception());
+    throw;
+  }
+  lock.lock();
+  ++counters_.collectives;
+  counters_.bytes += request.in.bytes();
+  finish(items, error);
+}
+
+void Lane::finish(std::vector<Item>& items, std::exception_ptr error) {
+  for (const Item& item : items) {
+    if (!error) ++counters_.operations;
+    item.work.finish(error);
+  }
+}
+
+// Nothing works any more: everybody who waits learns why.
+void Lane::fail_all(const std::exception_ptr& error) {
+  dead_ = error;
+  for (const auto& [name, item] : pending_) item.work.finish(error);
+  pending_.clear();
+}
+
+// --- all ranks at once
+
+std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
+                                       std::vector<BufferView>& views) {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return !driving_; });
+  require(pending_.empty(), "declare: operations are in flight");
+  if (dead_) std::rethrow_exception(dead_);
+  driving_ = true;
+  std::string mine = pack_specs(specs);
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    const BufferView in{mine.data(), mine.size(), DType::kU8, {}};
+    const Gathered all = comm_->all_gather(in, {.name = "declare", .timeout = options_.timeout});
+    const auto* at = static_cast<const char*>(all.data.view().data);
+    for (size_t i = 0, offset = 0; i < all.counts.size(); offset += all.counts[i++]) {
+      if (mine != std::string_view(at + offset, all.counts[i]))
+        throw UsageError("declare: ranks declare different tensors", ExitCode::kMismatch);
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  driving_ = false;
+  changed_.notify_all();
+  if (error) std::rethrow_exception(error);
+  plan_.declare(specs);
+  std::vector<OwnedBuffer> memory;
+  views.assign(specs.size(), BufferView());
+  for (size_t b = 0; b < plan_.buckets().size(); ++b) {
+    const Bucket& bucket = plan_.buckets()[b];
+    const DType dtype = specs[bucket.tensors.front()].dtype;
+    memory.push_back(comm_->allocate(bucket.count, dtype));
+    auto* base = static_cast<char*>(memory.back().view().data);
+    for (size_t i = 0; i < bucket.tensors.size(); ++i) {
+      const size_t place = bucket.tensors[i];
+      views[place] = {base + bucket.offsets[i] * size_of(dtype), specs[place].count, dtype, {}};
+    }
+  }
+  return memory;
+}
+
+int Lane::join() {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return !driving_; });
+  require(pending_.empty(), "join: operations of this rank are in flight");
+  if (dead_) std::rethrow_exception(dead_);
+  driving_ = true;
+  lock.unlock();
+  int last = 0;
+  std::exception_ptr error;
+  try {
+    last = comm_->join({.name = "join", .timeout = options_.timeout});
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  driving_ = false;
+  if (error) fail_all(error);
+  changed_.notify_all();
+  if (error) std::rethrow_exception(error);
+  return last;
+}
+
+}  // namespace horon

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "horon/comm/communicator.h"
+#include "horon/runtime/agreement.h"
+#include "horon/runtime/plan.h"
+
+namespace horon {
+
+// Always on, of one rank; read while it runs.
+struct RuntimeCounters {
+  uint64_t operations = 0;        // named operations that ended well
+  uint64_t collectives = 0;       // that carried them: buckets and single ones
+  uint64_t control_messages = 0;  // agreements and calls for them; 0 in a step that repeats
+  uint64_t bytes = 0;             // of payload
+  uint64_t bytes_copied = 0;      // into and out of buckets
+};
+
+// The named operations of one set of ranks: collects what is submitted, in whatever order, and runs
+// it in one that all ranks agree on. Buckets of the plan run when they are whole, in the plan's
+// order, without a word between the ranks; what is not as planned goes through an agreement
+// (agreement.h). Any thread may call. A thread that waits does the work itself if nobody else is
+// at it; a thread of the lane's own does it otherwise.
+class Lane {
+ public:
+  struct Options {
+    PlanLimits limits;
+    Milliseconds timeout{600'000};  // longest wait for other ranks
+    std::string name = "hrn-lane";
+  };
+  Lane(std::unique_ptr<Communicator> comm, const Options& options);
+  // Work that has not begun ends with an Error.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // `request` moves the bytes when it is alone in its bucket; its buffers stay valid until the end.
+  // UsageError for a name that is in flight already.
+  Work submit(const TensorSpec& spec, Request request);
+  // submit() and wait, on this thread if nothing else is going on.
+  void run(const TensorSpec& spec, Request request);
+  // All ranks: the tensors of every step, and memory for their buckets. UsageError on all if they
+  // do not declare the same.
+  std::vector<OwnedBuffer> declare(const std::vector<TensorSpec>& specs,
+                                   std::vector<BufferView>& views);
+  // Takes part with nothing until all ranks have joined; the last one that did. Nothing may be in
+  // flight here.
+  int join();
+
+  Communicator& comm() { return *comm_; }
+  RuntimeCounters counters() const;
+
+ private:
+  struct Item {
+    TensorSpec spec;
+    Request request;
+    Work work;
+    Clock::time_point submitted;
+    uint64_t number = 0;  // of its submission
+    bool told = false;    // was in a report
+    bool waited = false;
+  };
+  struct Memory {  // of one bucket
+    OwnedBuffer buffer;
+    uint64_t version = 0;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Work enqueue(const TensorSpec& spec, Request request, bool wakes);
+  void wait_for(const std::string& name, const Work& work, Deadline deadline);
+  void work_loop(const std::stop_token& stop);
+  bool is_whole(int bucket) const;
+  bool wants_agreement(Clock::time_point now, Clock::time_point& later) const;
+  // Does the next thing there is to do; false if there is none before `later`.
+  bool step(Lock& lock, Clock::time_point& later);
+  void run_expected(Lock& lock);
+  void agree_and_run(Lock& lock, bool heard);
+  Report make_report();
+  void apply(Lock& lock, const Decision& decision);
+  bool run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_deviate);
+  BufferView pack(std::vector<Item>& items, int bucket, bool& copied);
+  void run_single(Lock& lock, Item item);
+  Item take(const std::string& name);
+  void put_back(std::vector<Item> items);
+  void finish(std::vector<Item>& items, std::exception_ptr error);
+  void fail_all(const std::exception_ptr& error);
+  const OwnedBuffer& memory_of(int bucket);
+
+  Options options_;
+  std::unique_ptr<Communicator> comm_;
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable_any changed_;
+  bool driving_ = false;  // a thread is at it
+  Plan plan_;
+  std::map<std::string, Item> pending_;
+  uint64_t submissions_ = 0;
+  Clock::time_point last_submitted_;
+  std::map<int, Memory> memory_;
+  bool told_stuck_ = false;
+  int quiet_rounds_ = 0;  // agreements in a row that decided nothing
+  Clock::time_point not_before_;
+  std::exception_ptr dead_;
+  RuntimeCounters counters_;
+  std::jthread thread_;  // last: uses all the others
+};
+
+}  // namespace horon

@@ -1,0 +1,133 @@
+#include "horon/runtime/plan.h"
+
+#include <algorithm>
+
+#include "horon/base/error.h"
+
+namespace horon {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+// The next place in a bucket for elements of this size.
+uint64_t aligned(uint64_t count, size_t element) {
+  const uint64_t step = std::max<uint64_t>(1, kAlignment / element);
+  return (count + step - 1) / step * step;
+}
+
+}  // namespace
+
+std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLimits& limits) {
+  std::vector<Bucket> done;
+  std::vector<Bucket> open;  // at most one for each kind of tensors that fuse
+  const auto bytes = [&](const Bucket& bucket) {
+    return bucket.count * size_of(specs[bucket.tensors.front()].dtype);
+  };
+  for (size_t i = 0; i < specs.size(); ++i) {
+    auto found = std::find_if(open.begin(), open.end(), [&](const Bucket& bucket) {
+      return can_fuse(specs[bucket.tensors.front()], specs[i]);
+    });
+    if (found == open.end()) found = open.insert(open.end(), Bucket());
+    Bucket& bucket = *found;
+    bucket.offsets.push_back(aligned(bucket.count, size_of(specs[i].dtype)));
+    bucket.tensors.push_back(i);
+    bucket.count = bucket.offsets.back() + specs[i].count;
+    const uint64_t limit = done.empty() ? limits.first_bytes : limits.bucket_bytes;
+    if (bytes(bucket) < limit && can_fuse(specs[i], specs[i])) continue;
+    done.push_back(std::move(bucket));
+    open.erase(found);
+  }
+  for (Bucket& bucket : open) done.push_back(std::move(bucket));
+  std::stable_sort(done.begin(), done.end(), [](const Bucket& a, const Bucket& b) {
+    return a.tensors.back() < b.tensors.back();
+  });
+  return done;
+}
+
+void Plan::declare(const std::vector<TensorSpec>& specs) {
+  known_.clear();
+  place_.clear();
+  for (const TensorSpec& spec : specs) {
+    require(place_.emplace(spec.name, known_.size()).second,
+            "the name '" + spec.name + "' is declared twice");
+    known_.push_back({spec, true});
+  }
+  expected_ = 0;
+  rebuild("");
+}
+
+void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::string>& skipped) {
+  std::string last;
+  bool changed = false;
+  for (const std::string& name : skipped) {
+    Known& known = known_[place_.at(name)];
+    changed = changed || known.regular;
+    known.regular = false;
+    known.strikes = std::min(known.strikes + 1, 16);
+    known.runs = 0;
+  }
+  for (const TensorSpec& spec : run) {
+    const auto [at, fresh] = place_.emplace(spec.name, known_.size());
+    if (fresh) known_.push_back({spec, true});
+    Known& known = known_[at->second];
+    changed = changed || fresh || !same_request(known.spec, spec);
+    known.spec = spec;
+    if (known.regular) {
+      last = spec.name;
+    } else if (++known.runs >= 2 << known.strikes) {
+      known.regular = true;
+      changed = true;
+    }
+  }
+  if (changed || !last.empty()) rebuild(last);
+}
+
+const TensorSpec* Plan::find(const std::string& name) const {
+  const auto found = place_.find(name);
+  return found == place_.end() ? nullptr : &known_[found->second].spec;
+}
+
+int Plan::bucket_of(const std::string& name) const {
+  const auto found = bucket_of_.find(name);
+  return found == bucket_of_.end() ? -1 : found->second;
+}
+
+std::vector<std::string> Plan::names_in(int bucket) const {
+  std::vector<std::string> names;
+  for (const size_t place : buckets_[static_cast<size_t>(bucket)].tensors)
+    names.push_back(regular_[place].name);
+  return names;
+}
+
+std::vector<std::string> Plan::passed_over(const std::string& last) const {
+  std::vector<std::string> names;
+  const int end = bucket_of(last);
+  if (end < 0 || buckets_.empty()) return names;
+  for (int at = expected_;; at = (at + 1) % static_cast<int>(buckets_.size())) {
+    for (std::string& name : names_in(at)) names.push_back(std::move(name));
+    if (at == end) return names;
+  }
+}
+
+// `after`: the regular tensor that was run last; what follows it is expected next.
+void Plan::rebuild(const std::string& after) {
+  std::vector<TensorSpec> regular;
+  for (const Known& known : known_) {
+    if (known.regular) regular.push_back(known.spec);
+  }
+  if (regular != regular_) {
+    regular_ = std::move(regular);
+    buckets_ = plan_buckets(regular_, limits_);
+    bucket_of_.clear();
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      for (const size_t place : buckets_[i].tensors)
+        bucket_of_[regular_[place].name] = static_cast<int>(i);
+    }
+    ++version_;
+    expected_ = 0;
+  }
+  const int last = bucket_of(after);
+  if (last >= 0) expected_ = (last + 1) % static_cast<int>(buckets_.size());
+}
+
+}  // namespace horon

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "horon/runtime/tensor.h"
+
+// What is reduced together, and in which order. Pure: the same on every rank that saw the same
+// agreements, never a matter of time.
+namespace horon {
+
+struct PlanLimits {
+  uint64_t first_bytes = 1U << 20;    // of the first bucket: the wire should not wait long
+  uint64_t bucket_bytes = 25U << 20;  // of the others
+};
+
+struct Bucket {
+  std::vector<size_t> tensors;    // places in the list that was planned
+  std::vector<uint64_t> offsets;  // of each, in elements; 64-byte aligned
+  uint64_t count = 0;             // elements of the whole
+};
+
+// Walks the list in its order: tensors that can be fused fill a bucket until it is full; what
+// cannot be fused is a bucket of its own. Buckets come in the order of their last tensor.
+std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLimits& limits);
+
+// The tensors that are known, those among them that come in every step (regular), and the buckets
+// of these in the order in which they are run, round and round.
+class Plan {
+ public:
+  explicit Plan(PlanLimits limits) : limits_(limits) {}
+
+  // The list as declared; forgets everything before it.
+  void declare(const std::vector<TensorSpec>& specs);
+  // After an agreement: `run` were run, in this order; `skipped` were due and nobody had them: they
+  // leave the buckets, until they have come several times again.
+  void learn(const std::vector<TensorSpec>& run, const std::vector<std::string>& skipped);
+
+  const TensorSpec* find(const std::string& name) const;
+  bool is_regular(const std::string& name) const { return bucket_of_.contains(name); }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  const TensorSpec& tensor(size_t place) const { return regular_[place]; }
+  // -1: not in a bucket.
+  int bucket_of(const std::string& name) const;
+  std::vector<std::string> names_in(int bucket) const;
+
+  // The bucket that comes next; -1 if there is none.
+  int expected() const { return buckets_.empty() ? -1 : expected_; }
+  void advance() { expected_ = (expected_ + 1) % static_cast<int>(buckets_.size()); }
+  // Tensors of the buckets from the expected one to that of `last`, which were passed over.
+  std::vector<std::string> passed_over(const std::string& last) const;
+
+  // Changes whenever buckets do.
+  uint64_t version() const { return version_; }
+
+ private:
+  struct Known {
+    TensorSpec spec;
+    bool regular = true;
+    int strikes = 0;  // how often it was skipped
+    int runs = 0;     // since it was skipped last
+  };
+  void rebuild(const std::string& after);
+
+  PlanLimits limits_;
+  std::vector<Known> known_;
+  std::map<std::string, size_t> place_;
+  std::vector<TensorSpec> regular_;
+  std::vector<Bucket> buckets_;
+  std::map<std::string, int> bucket_of_;
+  int expected_ = 0;
+  uint64_t version_ = 0;
+};
+
+}  // namespace horon

@@ -1,0 +1,144 @@
+#include "horon/runtime/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "horon/base/error.h"
+#include "horon/runtime/agreement.h"
+
+namespace horon {
+namespace {
+
+TensorSpec tensor(const std::string& name, uint64_t count = 100, DType dtype = DType::kF32) {
+  TensorSpec spec;
+  spec.name = name;
+  spec.count = count;
+  spec.dtype = dtype;
+  return spec;
+}
+
+std::vector<TensorSpec> tensors(const std::string& names) {
+  std::vector<TensorSpec> specs;
+  for (const char name : names) specs.push_back(tensor(std::string(1, name)));
+  return specs;
+}
+
+TEST(Specs, ReadBack) {
+  auto specs = tensors("ab");
+  specs[0].prescale = 0.125;
+  specs[1].root = 3;
+  specs[1].kind = OpKind::kBroadcast;
+  EXPECT_EQ(unpack_specs(pack_specs(specs)), specs);
+  const std::string bytes = pack_specs(specs);
+  for (size_t cut = 0; cut < bytes.size(); ++cut)
+    EXPECT_THROW(unpack_specs(bytes.substr(0, cut)), Error);
+}
+
+TEST(Buckets, FirstSmallThenFullAndAligned) {
+  std::vector<TensorSpec> specs;
+  for (int i = 0; i < 10; ++i) specs.push_back(tensor(std::to_string(i), 1001));
+  const auto buckets = plan_buckets(specs, {4000, 12000});
+  ASSERT_EQ(buckets.size(), 4U);
+  EXPECT_EQ(buckets[0].tensors, (std::vector<size_t>{0}));
+  EXPECT_EQ(buckets[1].tensors, (std::vector<size_t>{1, 2, 3}));
+  EXPECT_EQ(buckets[3].tensors, (std::vector<size_t>{7, 8, 9}));
+  for (const Bucket& bucket : buckets) {
+    for (const uint64_t offset : bucket.offsets) EXPECT_EQ(offset * 4 % 64, 0U);
+    EXPECT_EQ(bucket.count, bucket.offsets.back() + 1001);
+  }
+}
+
+TEST(Buckets, OnlyWhatFitsTogether) {
+  auto specs = tensors("abcdef");
+  specs[1].dtype = DType::kF64;
+  specs[2].kind = OpKind::kBroadcast;
+  specs[3].op = ReduceOp::kMax;
+  specs[4].postscale = 0.5;
+  const auto buckets = plan_buckets(specs, {1U << 20, 1U << 20});
+  ASSERT_EQ(buckets.size(), 5U);
+  EXPECT_EQ(buckets.back().tensors, (std::vector<size_t>{0, 5}));
+}
+
+TEST(Plans, GoRoundAndRound) {
+  Plan plan({400, 800});
+  plan.declare(tensors("abcde"));
+  ASSERT_EQ(plan.buckets().size(), 3U);  // a, bc, de
+  EXPECT_EQ(plan.expected(), 0);
+  plan.advance();
+  plan.advance();
+  EXPECT_EQ(plan.names_in(plan.expected()), (std::vector<std::string>{"d", "e"}));
+  plan.advance();
+  EXPECT_EQ(plan.expected(), 0);
+  EXPECT_THROW(plan.declare(tensors("aa")), UsageError);
+}
+
+TEST(Plans, LearnAndForget) {
+  Plan plan({1, 1});
+  plan.learn(tensors("ab"), {});
+  plan.learn(tensors("c"), {});
+  EXPECT_EQ(plan.buckets().size(), 3U);
+  EXPECT_EQ(plan.expected(), 0);
+  const uint64_t version = plan.version();
+  plan.learn(tensors("ab"), {"c"});  // c did not come
+  EXPECT_NE(plan.version(), version);
+  EXPECT_FALSE(plan.is_regular("c"));
+  EXPECT_NE(plan.find("c"), nullptr);
+  for (int i = 0; i < 4; ++i) plan.learn(tensors("c"), {});  // but comes again and again
+  EXPECT_TRUE(plan.is_regular("c"));
+  auto other = tensors("a");
+  other[0].count = 7;
+  plan.learn(other, {});
+  EXPECT_EQ(plan.find("a")->count, 7U);
+}
+
+Report report(const std::string& names, bool stuck = false) {
+  return {tensors(names), stuck, true};
+}
+
+std::string names_of(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += spec.name;
+  return names;
+}
+
+const std::vector<int> kRanks = {0, 1};
+
+TEST(Decisions, WhatAllHaveRunsInTheFirstRanksOrder) {
+  const Plan plan({1, 1});
+  const Decision decision = decide(std::vector{report("cab"), report("bxca")}, kRanks, plan);
+  EXPECT_EQ(names_of(decision.run), "cab");
+  EXPECT_TRUE(decision.progress);
+  Report again = report("x");
+  again.fresh = false;
+  Report nothing;
+  EXPECT_FALSE(decide(std::vector{nothing, again}, kRanks, plan).progress);
+}
+
+TEST(Decisions, MismatchesAreTheSameTextForAll) {
+  const Plan plan({1, 1});
+  std::vector<Report> reports = {report("ab"), report("ab")};
+  reports[1].pending[0].count = 7;
+  const Decision decision = decide(reports, kRanks, plan);
+  EXPECT_EQ(names_of(decision.run), "b");
+  EXPECT_EQ(decision.wrong.at("a"),
+            "ranks asked for different operations: rank 0: all_reduce sum f32[100] 'a', rank 1: "
+            "all_reduce sum "
+            "f32[7] 'a'");
+  reports[1].pending[0] = reports[0].pending[0];
+  reports[1].pending[0].priority = 9;  // each rank's own
+  EXPECT_TRUE(decide(reports, kRanks, plan).wrong.empty());
+}
+
+TEST(Decisions, PartsOfBucketsRunOnlyWhenSomebodyIsStuck) {
+  Plan plan({1, 1000});
+  plan.declare(tensors("abcd"));  // a, bcd
+  EXPECT_EQ(names_of(decide(std::vector{report("ab"), report("abx")}, kRanks, plan).run), "a");
+  const Decision decision = decide(std::vector{report("abc"), report("abcx", true)}, kRanks, plan);
+  EXPECT_EQ(names_of(decision.run), "abc");
+  EXPECT_EQ(decision.skipped, std::vector<std::string>{"d"});
+  // One rank has it, so it is late, not gone.
+  EXPECT_TRUE(
+      decide(std::vector{report("abc"), report("abcd", true)}, kRanks, plan).skipped.empty());
+}
+
+}  // namespace
+}  // namespace horon

@@ -1,0 +1,201 @@
+#include "horon/runtime/runtime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "horon/base/error.h"
+#include "horon/base/text.h"
+
+namespace horon {
+namespace {
+
+TensorSpec spec_of(const std::string& name, const Request& request, const NamedOptions& options,
+                   uint64_t layout) {
+  TensorSpec spec;
+  spec.name = name;
+  spec.kind = request.kind;
+  spec.dtype = request.in.dtype;
+  spec.count = request.in.count;
+  spec.op = request.op;
+  spec.reduction = request.reduction;
+  spec.root = request.root;
+  spec.prescale = options.prescale;
+  spec.postscale = options.postscale;
+  spec.priority = options.priority;
+  spec.layout = layout;
+  return spec;
+}
+
+uint64_t hash_counts(const std::vector<uint64_t>& counts) {
+  return counts.empty() ? 0 : hash_bytes(counts.data(), counts.size() * sizeof(uint64_t));
+}
+
+ReduceOptions reduce_options(const NamedOptions& options) {
+  ReduceOptions reduce;
+  reduce.op = options.op;
+  reduce.reduction = options.reduction;
+  return reduce;
+}
+
+}  // namespace
+
+Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options)
+    : world_(std::move(world)), options_(options) {
+  std::vector<int> all(static_cast<size_t>(world_->size()));
+  std::iota(all.begin(), all.end(), 0);
+  sets_[next_set_++] = make_set(all);
+}
+
+Runtime::~Runtime() = default;
+
+int Runtime::rank() const { return world_->rank(); }
+int Runtime::size() const { return world_->size(); }
+
+// Each lane and the unnamed operations have a group of their own: what runs in one does not hold up
+// the others, and each has one order.
+Runtime::Set Runtime::make_set(const std::vector<int>& ranks) {
+  Set set{ranks, nullptr, nullptr, nullptr};
+  for (const bool urgent : {false, true}) {
+    auto comm = world_->group(ranks);
+    if (!comm) continue;
+    const Lane::Options options{options_.limits, options_.timeout,
+                                urgent ? "hrn-urgent" : "hrn-bulk"};
+    (urgent ? set.urgent : set.bulk) = std::make_shared<Lane>(std::move(comm), options);
+  }
+  set.plain = world_->group(ranks);
+  return set;
+}
+
+Runtime::Set Runtime::find_set(int number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sets_.find(number);
+  require(found != sets_.end(), fmt::format("there is no process set {}", number));
+  require(found->second.bulk != nullptr,
+          fmt::format("rank {} is not in process set {}", world_->rank(), number));
+  return found->second;
+}
+
+Work Runtime::submit(const std::string& name, Request request, const NamedOptions& options,
+                     bool blocks, uint64_t layout) {
+  const Set set = find_set(options.set);
+  if (name.empty()) {
+    require(options.prescale == 1.0 && options.postscale == 1.0,
+            "operations without a name are not scaled; give it one");
+    request.timeout = options_.timeout;
+    if (!blocks) return set.plain->start(std::move(request));
+    set.plain->run(request);
+    return Work();
+  }
+  Lane& lane = options.priority > 0 ? *set.urgent : *set.bulk;
+  const TensorSpec spec = spec_of(name, request, options, layout);
+  if (!blocks) return lane.submit(spec, std::move(request));
+  lane.run(spec, std::move(request));
+  return Work();
+}
+
+Work Runtime::all_reduce(const std::string& name, BufferView data, const NamedOptions& options) {
+  return submit(name, Request::all_reduce(data, reduce_options(options)), options, false);
+}
+
+Work Runtime::all_reduce(const std::string& name, const std::vector<BufferView>& parts,
+                         const NamedOptions& options) {
+  require(options.prescale == 1.0 && options.postscale == 1.0,
+          "a group is not scaled; scale its parts");
+  std::vector<Request> items;
+  std::string layout;
+  for (const BufferView& part : parts) {
+    items.push_back(Request::all_reduce(part, reduce_options(options)));
+    layout += fmt::format("{}[{}]", name_of(part.dtype), part.count);
+  }
+  return submit(name, Request::group(std::move(items)), options, false,
+                std::max<uint64_t>(1, hash_text(layout)));
+}
+
+Work Runtime::all_reduce(const std::string& name, const ExactSum& sum, BufferView out,
+                         const NamedOptions& options) {
+  return submit(name, Request::all_reduce(sum, out, reduce_options(options)), options, false,
+                std::max<uint64_t>(1, sum.shards()));
+}
+
+Work Runtime::reduce_scatter(const std::string& name, BufferView in, BufferView out,
+                             std::vector<uint64_t> counts, const NamedOptions& options) {
+  const uint64_t layout = hash_counts(counts);
+  return submit(name, Request::reduce_scatter(in, out, std::move(counts), reduce_options(options)),
+                options, false, layout);
+}
+
+Work Runtime::all_gather(const std::string& name, BufferView in, Gathered& gathered,
+                         const NamedOptions& options) {
+  return submit(name, Request::all_gather(in, gathered), options, false);
+}
+
+Work Runtime::broadcast(const std::string& name, BufferView data, int root,
+                        const NamedOptions& options) {
+  return submit(name, Request::broadcast(data, root), options, false);
+}
+
+Work Runtime::all_to_all(const std::string& name, BufferView in, std::vector<uint64_t> sends,
+                         BufferView out, std::vector<uint64_t> receives,
+                         const NamedOptions& options) {
+  return submit(name, Request::all_to_all(in, std::move(sends), out, std::move(receives)), options,
+                false);
+}
+
+Work Runtime::barrier(const std::string& name, const NamedOptions& options) {
+  return submit(name, Request::barrier(), options, false);
+}
+
+void Runtime::run_all_reduce(const std::string& name, BufferView data,
+                             const NamedOptions& options) {
+  submit(name, Request::all_reduce(data, reduce_options(options)), options, true);
+}
+
+BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
+  BucketMemory memory;
+  memory.buckets = find_set(0).bulk->declare(specs, memory.views);
+  return memory;
+}
+
+int Runtime::join(int set) { return find_set(set).bulk->join(); }
+
+int Runtime::add_process_set(const std::vector<int>& ranks) {
+  Set made = make_set(ranks);
+  world_->barrier({.name = "add_process_set"});
+  const std::lock_guard lock(mutex_);
+  sets_[next_set_] = std::move(made);
+  return next_set_++;
+}
+
+bool Runtime::remove_process_set(int set) {
+  world_->barrier({.name = "remove_process_set"});
+  const std::lock_guard lock(mutex_);
+  return set != 0 && sets_.erase(set) != 0;
+}
+
+std::vector<int> Runtime::process_set(int set) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sets_.find(set);
+  require(found != sets_.end(), fmt::format("there is no process set {}", set));
+  return found->second.ranks;
+}
+
+RuntimeCounters Runtime::counters() const {
+  RuntimeCounters sum;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, set] : sets_) {
+    for (const auto& lane : {set.bulk, set.urgent}) {
+      if (!lane) continue;
+      const RuntimeCounters one = lane->counters();
+      sum.operations += one.operations;
+      sum.collectives += one.collectives;
+      sum.control_messages += one.control_messages;
+      sum.bytes += one.bytes;
+      sum.bytes_copied += one.bytes_copied;
+    }
+  }
+  return sum;
+}
+
+}  // namespace horon

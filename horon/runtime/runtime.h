@@ -1,0 +1,107 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "horon/comm/communicator.h"
+#include "horon/runtime/lane.h"
+
+namespace horon {
+
+// How a named operation is to be done. Must be equal on all ranks, but for the priority.
+struct NamedOptions {
+  ReduceOp op = ReduceOp::kSum;
+  Reduction reduction = Reduction::kFast;
+  double prescale = 1.0;   // factor on what goes in
+  double postscale = 1.0;  // factor on what comes out
+  int priority = 0;        // above 0: may overtake what is below
+  int set = 0;             // process set; 0: all ranks
+};
+
+struct RuntimeOptions {
+  PlanLimits limits;
+  Milliseconds timeout{600'000};  // longest wait for ranks that are alive but late
+};
+
+// Memory for the buckets of declared tensors, and where in it each tensor lies.
+struct BucketMemory {
+  std::vector<OwnedBuffer> buckets;
+  std::vector<BufferView> views;  // of each tensor, in the order in which they were declared
+};
+
+// Named operations, asynchronous, from any thread: ranks may submit them in any order. The first
+// time ranks agree; a step that repeats runs without a word between them, in buckets (plan.h).
+// Buffers stay valid until the Work is over. A name is in flight once at a time. Unnamed operations
+// ("") run in the order of their calls, which must be the same on all ranks.
+//
+// Errors: as Communicator's; every mismatch is the same UsageError on every rank, and the runtime
+// works on. After PeerLostError or TimeoutError make a new communicator and a new runtime.
+class Runtime {
+ public:
+  explicit Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options = {});
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  int rank() const;
+  int size() const;
+  Communicator& world() { return *world_; }
+
+  Work all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
+  // All of them or none, under one name.
+  Work all_reduce(const std::string& name, const std::vector<BufferView>& parts,
+                  const NamedOptions& options = {});
+  Work all_reduce(const std::string& name, const ExactSum& sum, BufferView out,
+                  const NamedOptions& options = {});
+  Work reduce_scatter(const std::string& name, BufferView in, BufferView out,
+                      std::vector<uint64_t> counts = {}, const NamedOptions& options = {});
+  Work all_gather(const std::string& name, BufferView in, Gathered& gathered,
+                  const NamedOptions& options = {});
+  Work broadcast(const std::string& name, BufferView data, int root,
+                 const NamedOptions& options = {});
+  Work all_to_all(const std::string& name, BufferView in, std::vector<uint64_t> sends,
+                  BufferView out, std::vector<uint64_t> receives, const NamedOptions& options = {});
+  Work barrier(const std::string& name, const NamedOptions& options = {});
+
+  // Blocking, on this thread if nothing is queued.
+  void run_all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
+
+  // All ranks, the same: what every step brings, in the order in which it becomes ready. Tensors
+  // whose bytes lie in the views are reduced in place, without a copy.
+  BucketMemory allocate_buckets(const std::vector<TensorSpec>& specs);
+
+  // Takes part with nothing until all ranks of the set have joined; the last one that did.
+  int join(int set = 0);
+
+  // All ranks, in the same order: a set of ranks that operate among themselves. Its number is the
+  // same everywhere; operations on it are for its members.
+  int add_process_set(const std::vector<int>& ranks);
+  // All ranks. Nothing may be in flight on it. False if there is no such set (or it is 0).
+  bool remove_process_set(int set);
+  std::vector<int> process_set(int set) const;
+
+  RuntimeCounters counters() const;
+
+ private:
+  struct Set {
+    std::vector<int> ranks;
+    std::shared_ptr<Lane> bulk;           // null: we are not in it
+    std::shared_ptr<Lane> urgent;         // what has a priority
+    std::shared_ptr<Communicator> plain;  // what has no name
+  };
+  Set make_set(const std::vector<int>& ranks);
+  Set find_set(int set) const;
+  Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
+              uint64_t layout = 0);
+
+  std::unique_ptr<Communicator> world_;
+  RuntimeOptions options_;
+  mutable std::mutex mutex_;  // guards the two below
+  std::map<int, Set> sets_;
+  int next_set_ = 0;
+};
+
+}  // namespace horon

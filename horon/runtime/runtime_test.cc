@@ -1,0 +1,418 @@
+#include "horon/runtime/runtime.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "horon/base/error.h"
+#include "horon/comm/bootstrap.h"
+#include "horon/runtime/scale.h"
+
+namespace horon {
+namespace {
+
+// Runs body(runtime) on `size` ranks that are threads.
+template <typename Body>
+void on_ranks(int size, const Body& body, const RuntimeOptions& options = {}) {
+  auto world = make_local_world(size);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  std::vector<std::unique_ptr<Runtime>> runtimes(static_cast<size_t>(size));
+  {
+    std::barrier end(size);
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < size; ++rank) {
+      ranks.emplace_back([&, rank] {
+        try {
+          runtimes[rank] = std::make_unique<Runtime>(std::move(world[rank]), options);
+          body(*runtimes[rank]);
+        } catch (...) {
+          errors[rank] = std::current_exception();
+        }
+        end.arrive_and_wait();  // nobody leaves while others work
+      });
+    }
+  }
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+struct Tensors {
+  std::vector<std::vector<float>> data;
+  Tensors(int count, int rank, int step = 0) {
+    for (int i = 0; i < count; ++i)
+      data.emplace_back(static_cast<size_t>(1 + 37 * i % 300), value(i, rank, step));
+  }
+  static float value(int tensor, int rank, int step) {
+    return static_cast<float>(tensor + 10 * rank + step);
+  }
+  static float sum(int tensor, int size, int step) {
+    float total = 0;
+    for (int rank = 0; rank < size; ++rank) total += value(tensor, rank, step);
+    return total;
+  }
+};
+
+void expect_all(const std::vector<float>& data, float want) {
+  for (const float value : data) ASSERT_EQ(value, want);
+}
+
+TEST(RuntimeOrder, AnyOrderAndDelayOnAnyNumberOfRanks) {
+  for (const int size : {1, 2, 3, 5, 8}) {
+    constexpr int kCount = 20;
+    on_ranks(size, [&](Runtime& runtime) {
+      std::mt19937 random(static_cast<unsigned>(runtime.rank() * 1000 + size));
+      for (int step = 0; step < 15; ++step) {
+        Tensors tensors(kCount, runtime.rank(), step);
+        std::vector<int> order(kCount);
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<Work> works;
+        for (const int i : order) {
+          if (random() % 7 == 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+          works.push_back(runtime.all_reduce(fmt::format("t{}", i), view_of(tensors.data[i])));
+        }
+        for (const Work& work : works) work.wait();
+        for (int i = 0; i < kCount; ++i) expect_all(tensors.data[i], Tensors::sum(i, size, step));
+      }
+    });
+  }
+}
+
+TEST(RuntimeOrder, AStepThatRepeatsNeedsNoControlMessages) {
+  on_ranks(4, [&](Runtime& runtime) {
+    std::mt19937 random(static_cast<unsigned>(runtime.rank()));
+    RuntimeCounters learned;
+    for (int step = 0; step < 30; ++step) {
+      Tensors tensors(50, runtime.rank(), step);
+      std::vector<int> order(50);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<Work> works;
+      for (const int i : order)
+        works.push_back(runtime.all_reduce(fmt::format("t{}", i), view_of(tensors.data[i])));
+      for (const Work& work : works) work.wait();
+      if (step == 3) learned = runtime.counters();
+    }
+    const RuntimeCounters counters = runtime.counters();
+    EXPECT_GT(learned.control_messages, 0U);
+    EXPECT_EQ(counters.control_messages, learned.control_messages);
+    EXPECT_EQ(counters.operations, 30U * 50);
+    EXPECT_EQ(counters.collectives - learned.collectives, 26U);  // one bucket a step
+  });
+}
+
+TEST(RuntimeBuckets, DeclaredTensorsAreReducedWithoutACopy) {
+  on_ranks(3, [&](Runtime& runtime) {
+    std::vector<TensorSpec> specs(40);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      specs[i].name = fmt::format("layer{}", i);
+      specs[i].count = 1 + 97 * i;
+    }
+    const BucketMemory memory = runtime.allocate_buckets(specs);
+    for (int step = 0; step < 5; ++step) {
+      std::vector<Work> works;
+      for (size_t i = specs.size(); i-- > 0;) {
+        for (float& value :
+             std::span(static_cast<float*>(memory.views[i].data), memory.views[i].count))
+          value = Tensors::value(static_cast<int>(i), runtime.rank(), step);
+        works.push_back(runtime.all_reduce(specs[i].name, memory.views[i]));
+      }
+      for (const Work& work : works) work.wait();
+      for (size_t i = 0; i < specs.size(); ++i) {
+        for (const float value :
+             std::span(static_cast<float*>(memory.views[i].data), memory.views[i].count))
+          ASSERT_EQ(value, Tensors::sum(static_cast<int>(i), 3, step));
+      }
+    }
+    EXPECT_EQ(runtime.counters().bytes_copied, 0U);
+    EXPECT_EQ(runtime.counters().control_messages, 0U);
+  });
+  EXPECT_THROW(on_ranks(2,
+                        [](Runtime& runtime) {
+                          TensorSpec spec;
+                          spec.name = "x";
+                          spec.count = runtime.rank() == 0 ? 5 : 6;
+                          runtime.allocate_buckets({spec});
+                        }),
+               UsageError);
+}
+
+TEST(RuntimeSteps, TensorsComeAndGo) {
+  on_ranks(3, [&](Runtime& runtime) {
+    for (int step = 0; step < 60; ++step) {
+      const int count = 10 + step % 4;  // the last ones do not come in every step
+      Tensors tensors(count, runtime.rank(), step);
+      std::vector<Work> works;
+      for (int i = 0; i < count; ++i) {
+        if (i == 5 && step % 5 == 0) continue;
+        works.push_back(runtime.all_reduce(fmt::format("t{}", i), view_of(tensors.data[i])));
+      }
+      for (const Work& work : works) work.wait();
+      for (int i = 0; i < count; ++i) {
+        if (i != 5 || step % 5 != 0) expect_all(tensors.data[i], Tensors::sum(i, 3, step));
+      }
+    }
+  });
+}
+
+TEST(RuntimeSteps, AShapeMayChangeFromStepToStep) {
+  on_ranks(2, [&](Runtime& runtime) {
+    for (int step = 0; step < 12; ++step) {
+      std::vector<float> a(static_cast<size_t>(10 + step / 3), 1.0F);
+      std::vector<float> b(20, 2.0F);
+      const Work first = runtime.all_reduce("a", view_of(a));
+      const Work second = runtime.all_reduce("b", view_of(b));
+      second.wait();
+      first.wait();
+      expect_all(a, 2.0F);
+      expect_all(b, 4.0F);
+    }
+  });
+}
+
+TEST(RuntimeErrors, EveryMismatchIsTheSameOnAllRanksAndTheRuntimeWorksOn) {
+  std::vector<std::string> texts(3);
+  on_ranks(3, [&](Runtime& runtime) {
+    std::vector<float> data(runtime.rank() == 1 ? 5 : 6, 1.0F);
+    try {
+      runtime.all_reduce("x", view_of(data)).wait();
+      ADD_FAILURE() << "different sizes were summed";
+    } catch (const UsageError& error) {
+      texts[runtime.rank()] = error.what();
+    }
+    std::vector<float> fine(4, 1.0F);
+    runtime.run_all_reduce("x", view_of(fine));
+    expect_all(fine, 3.0F);
+    // A type that changes on one rank only, in a tensor that is planned.
+    std::vector<int32_t> other(4, 1);
+    try {
+      (runtime.rank() == 2 ? runtime.all_reduce("x", view_of(other))
+                           : runtime.all_reduce("x", view_of(fine)))
+          .wait();
+      ADD_FAILURE() << "different types were summed";
+    } catch (const UsageError&) {
+    }
+    std::vector<float> again(4, 1.0F);
+    runtime.run_all_reduce("x", view_of(again));
+    expect_all(again, 3.0F);
+  });
+  EXPECT_NE(texts[0].find("rank 1: all_reduce sum f32[5] 'x'"), std::string::npos) << texts[0];
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0], texts[2]);
+}
+
+TEST(RuntimeErrors, ANameIsInFlightOnce) {
+  on_ranks(2, [&](Runtime& runtime) {
+    std::vector<float> a(3, 1.0F);
+    std::vector<float> b(3, 1.0F);
+    if (runtime.rank() == 0) {
+      const Work work = runtime.all_reduce("x", view_of(a));
+      EXPECT_THROW(runtime.all_reduce("x", view_of(b)), UsageError);
+      work.wait();
+    } else {
+      runtime.run_all_reduce("x", view_of(a));
+    }
+    expect_all(a, 2.0F);
+  });
+}
+
+TEST(RuntimeErrors, ARankThatNeverSubmitsIsATimeoutThatNamesIt) {
+  RuntimeOptions options;
+  options.timeout = Milliseconds(300);
+  try {
+    on_ranks(
+        2,
+        [&](Runtime& runtime) {
+          std::vector<float> data(3, 1.0F);
+          if (runtime.rank() == 0) runtime.run_all_reduce("x", view_of(data));
+        },
+        options);
+    FAIL() << "summed with nobody";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{1});
+  }
+}
+
+TEST(RuntimeOperations, AllOfThemUnderNames) {
+  on_ranks(3, [&](Runtime& runtime) {
+    const int rank = runtime.rank();
+    for (int step = 0; step < 4; ++step) {
+      std::vector<float> a(6, static_cast<float>(rank));
+      std::vector<float> mean(5, static_cast<float>(rank + 1));
+      std::vector<float> segment(2);
+      std::vector<float> root(4, static_cast<float>(rank));
+      std::vector<float> mine(static_cast<size_t>(rank + 1), static_cast<float>(rank));
+      std::vector<float> sends = {1, 2, 3};
+      std::vector<float> receives(3);
+      std::vector<float> g1(3, 1.0F);
+      std::vector<double> g2(4, 2.0);
+      Gathered gathered;
+      std::vector<Work> works;
+      works.push_back(runtime.barrier("b"));
+      works.push_back(runtime.reduce_scatter("rs", view_of(a), view_of(segment)));
+      works.push_back(runtime.all_reduce("mean", view_of(mean), {.op = ReduceOp::kAverage}));
+      works.push_back(runtime.broadcast("bc", view_of(root), 2));
+      works.push_back(runtime.all_gather("ag", view_of(mine), gathered));
+      works.push_back(
+          runtime.all_to_all("aa", view_of(sends), {1, 1, 1}, view_of(receives), {1, 1, 1}));
+      works.push_back(
+          runtime.all_reduce("group", std::vector<BufferView>{view_of(g1), view_of(g2)}));
+      std::rotate(works.begin(), works.begin() + rank, works.end());
+      for (const Work& work : works) work.wait();
+      expect_all(segment, 3.0F);
+      expect_all(mean, 2.0F);
+      expect_all(root, 2.0F);
+      EXPECT_EQ(gathered.counts, (std::vector<uint64_t>{1, 2, 3}));
+      expect_all(receives, static_cast<float>(rank + 1));
+      expect_all(g1, 3.0F);
+      EXPECT_EQ(g2, std::vector<double>(4, 6.0));
+      std::vector<float> unnamed(3, 1.0F);
+      runtime.all_reduce("", view_of(unnamed)).wait();
+      expect_all(unnamed, 3.0F);
+    }
+  });
+}
+
+TEST(RuntimeOperations, ScalingBeforeAndAfter) {
+  on_ranks(2, [&](Runtime& runtime) {
+    for (int step = 0; step < 4; ++step) {
+      std::vector<float> a(100, 3.0F);
+      std::vector<float> b(50, 4.0F);
+      const NamedOptions options{.prescale = 0.5, .postscale = 10.0};
+      const Work first = runtime.all_reduce("a", view_of(a), options);
+      const Work second = runtime.all_reduce("b", view_of(b), options);
+      first.wait();
+      second.wait();
+      expect_all(a, 30.0F);
+      expect_all(b, 40.0F);
+    }
+    std::vector<int32_t> whole(3, 1);
+    EXPECT_THROW(scale(view_of(whole), 0.5), UsageError);
+  });
+}
+
+TEST(RuntimeOperations, ExactSumsHaveOneHashOnAnyNumberOfRanks) {
+  std::vector<float> first;
+  for (const int size : {1, 2, 3, 4}) {
+    on_ranks(size, [&](Runtime& runtime) {
+      constexpr uint64_t kShards = 8;
+      std::vector<float> out(1000);
+      ExactSum sum = runtime.world().exact_sum(out.size(), DType::kF32, kShards);
+      for (uint64_t shard = 0; shard < kShards; ++shard) {
+        if (static_cast<int>(shard) % size != runtime.rank()) continue;
+        std::vector<float> part(out.size());
+        std::mt19937 random(static_cast<unsigned>(shard));
+        for (float& value : part) value = std::normal_distribution<float>()(random);
+        sum.add(shard, view_of(part));
+      }
+      runtime.all_reduce("exact", sum, view_of(out), {.reduction = Reduction::kExact}).wait();
+      if (runtime.rank() != 0) return;
+      if (first.empty()) first = out;
+      EXPECT_EQ(first, out) << size;
+    });
+  }
+}
+
+TEST(RuntimeSets, OverlapAndComeAndGo) {
+  on_ranks(4, [&](Runtime& runtime) {
+    const int rank = runtime.rank();
+    for (int round = 0; round < 3; ++round) {
+      const int low = runtime.add_process_set({0, 1, 2});
+      const int high = runtime.add_process_set({1, 2, 3});
+      EXPECT_EQ(runtime.process_set(high), (std::vector<int>{1, 2, 3}));
+      std::vector<float> a(10, 1.0F);
+      std::vector<float> b(10, 1.0F);
+      std::vector<float> all(10, 1.0F);
+      std::vector<Work> works;
+      works.push_back(runtime.all_reduce("x", view_of(all)));
+      if (rank <= 2) works.push_back(runtime.all_reduce("x", view_of(a), {.set = low}));
+      if (rank >= 1) works.push_back(runtime.all_reduce("x", view_of(b), {.set = high}));
+      for (const Work& work : works) work.wait();
+      expect_all(all, 4.0F);
+      if (rank <= 2) expect_all(a, 3.0F);
+      if (rank >= 1) expect_all(b, 3.0F);
+      if (rank == 3) {
+        EXPECT_THROW(runtime.all_reduce("x", view_of(a), {.set = low}), UsageError);
+      }
+      EXPECT_TRUE(runtime.remove_process_set(low));
+      EXPECT_TRUE(runtime.remove_process_set(high));
+      EXPECT_FALSE(runtime.remove_process_set(0));
+    }
+    std::vector<float> data(1);
+    EXPECT_THROW(runtime.all_reduce("x", view_of(data), {.set = 99}), UsageError);
+  });
+}
+
+TEST(RuntimeJoin, InTheMiddle) {
+  on_ranks(3, [&](Runtime& runtime) {
+    const int rank = runtime.rank();
+    const int steps = 4 + 3 * rank;  // rank 2 is last
+    for (int step = 0; step < steps; ++step) {
+      std::vector<float> a(20, 1.0F);
+      std::vector<float> b(30, 1.0F);
+      const Work first = runtime.all_reduce("a", view_of(a));
+      const Work second = runtime.all_reduce("b", view_of(b));
+      first.wait();
+      second.wait();
+      const float want = step < 4 ? 3.0F : step < 7 ? 2.0F : 1.0F;
+      expect_all(a, want);
+      expect_all(b, want);
+    }
+    EXPECT_EQ(runtime.join(), 2);
+    std::vector<float> after(5, 1.0F);
+    runtime.run_all_reduce("a", view_of(after));
+    expect_all(after, 3.0F);
+  });
+}
+
+TEST(RuntimeThreads, SubmitFromManyAtOnce) {
+  on_ranks(2, [&](Runtime& runtime) {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&runtime, t] {
+        for (int step = 0; step < 30; ++step) {
+          std::vector<float> data(static_cast<size_t>(50 + t), 1.0F);
+          runtime.run_all_reduce(fmt::format("thread{}", t), view_of(data));
+          expect_all(data, 2.0F);
+        }
+      });
+    }
+  });
+}
+
+TEST(RuntimePriority, UrgentWorkHasALaneOfItsOwn) {
+  on_ranks(2, [&](Runtime& runtime) {
+    for (int step = 0; step < 5; ++step) {
+      std::vector<float> big(1U << 20, 1.0F);
+      std::vector<float> small(10, 1.0F);
+      const Work bulk = runtime.all_reduce("big", view_of(big));
+      const Work urgent = runtime.all_reduce("small", view_of(small), {.priority = 1});
+      urgent.wait();
+      bulk.wait();
+      expect_all(small, 2.0F);
+      expect_all(big, 2.0F);
+    }
+  });
+}
+
+TEST(RuntimeEnd, WorkInFlightEndsWithAnError) {
+  auto world = make_local_world(2);
+  std::vector<float> data(3, 1.0F);
+  Work work;
+  {
+    Runtime lonely(std::move(world[0]), {.limits = {}, .timeout = Milliseconds(200)});
+    std::vector<float> planned(3, 1.0F);
+    work = lonely.all_reduce("never", view_of(data));
+  }
+  EXPECT_THROW(work.wait(), Error);
+}
+
+}  // namespace
+}  // namespace horon

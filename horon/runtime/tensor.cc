@@ -1,0 +1,80 @@
+#include "horon/runtime/tensor.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "horon/base/error.h"
+#include "horon/net/wire.h"
+
+namespace horon {
+namespace {
+
+bool has_own_count(OpKind kind) { return kind == OpKind::kAllGather || kind == OpKind::kAllToAll; }
+
+}  // namespace
+
+bool same_request(const TensorSpec& a, const TensorSpec& b) {
+  TensorSpec other = b;
+  other.priority = a.priority;  // each rank's wish; the plan takes the first rank's
+  if (has_own_count(a.kind)) other.count = a.count;
+  return a == other;
+}
+
+bool can_fuse(const TensorSpec& a, const TensorSpec& b) {
+  return a.kind == OpKind::kAllReduce && b.kind == OpKind::kAllReduce && a.dtype == b.dtype &&
+         a.op == b.op && a.reduction == b.reduction && a.prescale == b.prescale &&
+         a.postscale == b.postscale && a.layout == 0 && b.layout == 0;
+}
+
+std::string describe(const TensorSpec& spec) {
+  std::string text(name_of(spec.kind));
+  const bool reduces = spec.kind == OpKind::kAllReduce || spec.kind == OpKind::kReduceScatter;
+  if (reduces) text += fmt::format(" {}", name_of(spec.op));
+  if (spec.kind != OpKind::kBarrier)
+    text += fmt::format(" {}[{}]", name_of(spec.dtype), spec.count);
+  if (spec.reduction == Reduction::kExact) text += " exact";
+  if (spec.kind == OpKind::kBroadcast) text += fmt::format(" from root {}", spec.root);
+  if (spec.prescale != 1.0 || spec.postscale != 1.0)
+    text += fmt::format(" scaled by {} and {}", spec.prescale, spec.postscale);
+  return text + fmt::format(" '{}'", spec.name);
+}
+
+std::string pack_specs(const std::vector<TensorSpec>& specs) {
+  Packer to;
+  to.u32(static_cast<uint32_t>(specs.size()));
+  for (const TensorSpec& spec : specs) {
+    to.text(spec.name).u8(static_cast<uint8_t>(spec.kind)).u8(static_cast<uint8_t>(spec.dtype));
+    to.u64(spec.count).u8(static_cast<uint8_t>(spec.op)).u8(static_cast<uint8_t>(spec.reduction));
+    to.u32(static_cast<uint32_t>(spec.root)).u64(std::bit_cast<uint64_t>(spec.prescale));
+    to.u64(std::bit_cast<uint64_t>(spec.postscale)).u32(static_cast<uint32_t>(spec.priority));
+    to.u64(spec.layout);
+  }
+  return to.take();
+}
+
+std::vector<TensorSpec> unpack_specs(std::string_view bytes) {
+  Unpacker from(bytes);
+  const uint32_t count = from.u32();
+  if (count > bytes.size()) throw Error("runtime: a report that cannot be", ExitCode::kPeer);
+  std::vector<TensorSpec> specs(count);
+  for (TensorSpec& spec : specs) {
+    spec.name = from.text();
+    spec.kind = static_cast<OpKind>(from.u8());
+    spec.dtype = static_cast<DType>(from.u8());
+    spec.count = from.u64();
+    spec.op = static_cast<ReduceOp>(from.u8());
+    spec.reduction = static_cast<Reduction>(from.u8());
+    spec.root = static_cast<int32_t>(from.u32());
+    spec.prescale = std::bit_cast<double>(from.u64());
+    spec.postscale = std::bit_cast<double>(from.u64());
+    spec.priority = static_cast<int32_t>(from.u32());
+    spec.layout = from.u64();
+    if (static_cast<size_t>(spec.dtype) >= kDTypeCount)
+      throw Error("runtime: a report with an unknown type", ExitCode::kPeer);
+  }
+  from.end();
+  return specs;
+}
+
+}  // namespace horon
