@@ -93,6 +93,9 @@ PartitionName=all Nodes=ALL Default=YES State=UP
         return done.stdout + done.stderr
 
     def is_up(self):
+        for daemon in self.daemons:
+            if daemon.poll() is not None:
+                raise AssertionError(f"{daemon.args[0]} ended: {self.logs()}")
         return "idle" in self.sinfo()
 
     def logs(self):
