@@ -13,6 +13,7 @@
 #include "horon/cli/bench_launch.h"
 #include "horon/cli/bench_plan.h"
 #include "horon/cli/bench_rank.h"
+#include "horon/cli/bench_runtime.h"
 #include "horon/cli/commands.h"
 #include "horon/cli/machine.h"
 #include "horon/cli/ranks.h"
@@ -218,6 +219,7 @@ void add_bench_command(CLI::App& app, Globals& globals) {
   allreduce->callback([options, &globals] { run_allreduce(*options, globals); });
 
   add_bench_launch(*bench, globals);
+  add_bench_runtime(*bench, globals);
 
   auto* rank = bench->add_subcommand("rank", "")->group("");  // started by the above
   auto rank_options = std::make_shared<BenchRankOptions>();

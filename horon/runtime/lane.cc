@@ -21,13 +21,19 @@ constexpr auto kLongestPause = Milliseconds(500);
 
 Lane::Lane(std::unique_ptr<Communicator> comm, const Options& options)
     : options_(options), comm_(std::move(comm)), plan_(options.limits) {
-  thread_ = start_thread(options.name, [this](const std::stop_token& stop) { work_loop(stop); });
+  thread_ = std::thread([this, name = options.name] {
+    pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+    work_loop();
+  });
 }
 
 Lane::~Lane() {
-  thread_.request_stop();
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  {
+    const Lock lock(mutex_);
+    stops_ = true;
+  }
+  work_.notify_all();
+  thread_.join();
   const Lock lock(mutex_);
   fail_all(std::make_exception_ptr(Error("the runtime was closed before this operation began")));
 }
@@ -39,86 +45,115 @@ RuntimeCounters Lane::counters() const {
 
 // --- from callers
 
-Work Lane::submit(const TensorSpec& spec, Request request) {
-  return enqueue(spec, std::move(request), true);
+Work Lane::submit(TensorSpec spec, Request request) {
+  return enqueue(std::move(spec), std::move(request), true);
 }
 
-void Lane::run(const TensorSpec& spec, Request request) {
-  enqueue(spec, std::move(request), false).wait();
+void Lane::run(TensorSpec spec, Request request) {
+  enqueue(std::move(spec), std::move(request), false).wait();
 }
 
-Work Lane::enqueue(const TensorSpec& spec, Request request, bool wakes) {
-  Work work([this, name = spec.name](const Work& self, Deadline deadline) {
-    wait_for(name, self, deadline);
-  });
-  request.name = spec.name;
+// The thread of the lane is woken only when there is something for it to do.
+Work Lane::enqueue(TensorSpec spec, Request request, bool wakes) {
+  Lock lock(mutex_);
+  if (dead_) std::rethrow_exception(dead_);
+  const uint64_t number = ++submissions_;
+  Work work(
+      [this, number](const Work& self, Deadline deadline) { wait_for(number, self, deadline); });
   request.timeout = options_.timeout;
-  {
-    const Lock lock(mutex_);
-    if (dead_) std::rethrow_exception(dead_);
-    Item item{spec, std::move(request), work, Clock::now(), ++submissions_};
-    require(
-        pending_.try_emplace(spec.name, std::move(item)).second,
+  last_submitted_ = Clock::now();
+  not_before_ = {};
+  const auto [at, fresh] = pending_.try_emplace(spec.name);
+  if (!fresh) {
+    throw UsageError(
         fmt::format("'{}' is in flight already; wait for it, or give it another name", spec.name));
-    last_submitted_ = Clock::now();
-    not_before_ = {};
   }
-  if (wakes) changed_.notify_all();
+  at->second = {std::move(spec), std::move(request), work, last_submitted_, number};
+  count(at->second);
+  const bool acts = wakes && !driving_ && is_actionable();
+  lock.unlock();
+  if (acts) work_.notify_one();
   return work;
 }
 
+void Lane::count(Item& item) {
+  item.bucket = plan_.bucket_for(item.spec);
+  if (item.bucket >= 0) {
+    --missing_[static_cast<size_t>(item.bucket)];
+  } else {
+    ++unplanned_;
+  }
+}
+
+// After the plan has changed.
+void Lane::count_all() {
+  missing_.clear();
+  unplanned_ = 0;
+  for (const Bucket& bucket : plan_.buckets())
+    missing_.push_back(static_cast<int>(bucket.tensors.size()));
+  for (auto& [name, item] : pending_) count(item);
+}
+
 // The thread that waits does the work, unless another one is at it.
-void Lane::wait_for(const std::string& name, const Work& work, Deadline deadline) {
+void Lane::wait_for(uint64_t number, const Work& work, Deadline deadline) {
   Lock lock(mutex_);
-  const auto found = pending_.find(name);
-  if (found != pending_.end()) found->second.waited = true;
+  if (!work.done()) waited_up_to_ = std::max(waited_up_to_, number);
   while (!work.done() && !deadline.passed()) {
     Clock::time_point later = deadline.at();
     if (!driving_ && step(lock, later)) continue;
-    // Woken by whoever drives when it stops, and by new submissions.
-    if (work.done()) break;
+    if (!work.done()) sleep(lock, later);
+  }
+}
+
+void Lane::sleep(Lock& lock, Clock::time_point until) {
+  ++waiters_;
+  if (until == Clock::time_point::max()) {
+    done_.wait(lock);
+  } else {
+    done_.wait_until(lock, until);
+  }
+  --waiters_;
+}
+
+void Lane::work_loop() {
+  Lock lock(mutex_);
+  while (!stops_) {
+    Clock::time_point later = Clock::time_point::max();
+    if (!driving_ && step(lock, later)) continue;
+    if (stops_) return;
     if (later == Clock::time_point::max()) {
-      changed_.wait(lock);
+      work_.wait(lock);
     } else {
-      changed_.wait_until(lock, later);
+      work_.wait_until(lock, later);
     }
   }
 }
 
-void Lane::work_loop(const std::stop_token& stop) {
-  Lock lock(mutex_);
-  while (!stop.stop_requested()) {
-    Clock::time_point later = Clock::time_point::max();
-    if (!driving_ && step(lock, later)) continue;
-    const auto woken = [&] { return stop.stop_requested(); };
-    if (woken()) return;
-    if (later == Clock::time_point::max()) {
-      changed_.wait(lock);
-    } else {
-      changed_.wait_until(lock, later);
-    }
-  }
+void Lane::begin_driving(Lock& lock) {
+  while (driving_) sleep(lock, Clock::time_point::max());
+  driving_ = true;
+}
+
+// Others go on only if there is something for them.
+void Lane::end_driving() {
+  driving_ = false;
+  if (waiters_ > 0) done_.notify_all();
+  if (is_actionable()) work_.notify_one();
 }
 
 // --- what to do next
 
+bool Lane::is_actionable() const { return unplanned_ > 0 || is_whole(plan_.expected()); }
+
 bool Lane::is_whole(int bucket) const {
-  if (bucket < 0) return false;
-  for (const size_t place : plan_.buckets()[static_cast<size_t>(bucket)].tensors) {
-    const TensorSpec& planned = plan_.tensor(place);
-    const auto found = pending_.find(planned.name);
-    if (found == pending_.end() || !same_request(found->second.spec, planned)) return false;
-  }
-  return true;
+  return bucket >= 0 && missing_[static_cast<size_t>(bucket)] == 0;
 }
 
 bool Lane::wants_agreement(Clock::time_point now, Clock::time_point& later) const {
-  bool waited = false;
-  for (const auto& [name, item] : pending_) {
-    const TensorSpec* known = plan_.find(name);
-    if (!plan_.is_regular(name) || !same_request(*known, item.spec)) return true;
-    waited = waited || item.waited;
-  }
+  if (unplanned_ > 0) return true;
+  const bool waited = std::any_of(pending_.begin(), pending_.end(), [&](const auto& entry) {
+    return entry.second.number <= waited_up_to_;
+  });
   if (!waited) return false;
   if (now - last_submitted_ >= kQuiet) return true;
   later = std::min<Clock::time_point>(later, last_submitted_ + kQuiet);
@@ -141,15 +176,16 @@ bool Lane::step(Lock& lock, Clock::time_point& later) {
     if (!lock.owns_lock()) lock.lock();
     fail_all(std::current_exception());
   }
-  driving_ = false;
-  changed_.notify_all();
+  end_driving();
   return true;
 }
 
 void Lane::run_expected(Lock& lock) {
   const int bucket = plan_.expected();
   std::vector<Item> items;
-  for (const std::string& name : plan_.names_in(bucket)) items.push_back(take(name));
+  const auto& tensors = plan_.buckets()[static_cast<size_t>(bucket)].tensors;
+  items.reserve(tensors.size());
+  for (const size_t place : tensors) items.push_back(take(plan_.tensor(place).name));
   if (run_bucket(lock, std::move(items), bucket, true)) {
     plan_.advance();
   } else {
@@ -168,7 +204,7 @@ Report Lane::make_report() {
   for (Item* item : items) {
     report.pending.push_back(item->spec);
     report.fresh = report.fresh || !std::exchange(item->told, true);
-    report.stuck = report.stuck || item->waited;
+    report.stuck = report.stuck || item->number <= waited_up_to_;
   }
   if (report.stuck && !std::exchange(told_stuck_, true)) report.fresh = true;
   if (!report.stuck) told_stuck_ = false;
@@ -236,6 +272,7 @@ void Lane::apply(Lock& lock, const Decision& decision) {
     }
   }
   plan_.learn(decision.run, decision.skipped);
+  count_all();
   quiet_rounds_ = decision.progress ? 0 : quiet_rounds_ + 1;
   if (quiet_rounds_ == 0) return;
   const auto pause =
@@ -249,11 +286,17 @@ Lane::Item Lane::take(const std::string& name) {
   const auto found = pending_.find(name);
   Item item = std::move(found->second);
   pending_.erase(found);
+  if (item.bucket >= 0) {
+    ++missing_[static_cast<size_t>(item.bucket)];
+  } else {
+    --unplanned_;
+  }
   return item;
 }
 
 void Lane::put_back(std::vector<Item> items) {
   for (Item& item : items) {
+    count(item);
     const std::string name = item.spec.name;
     pending_.emplace(name, std::move(item));
   }
@@ -308,6 +351,7 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
   bool done = true;
   try {
     Request request = items.front().request;
+    request.name = spec.name;
     if (items.size() > 1) {
       request.in = request.out = whole;
       request.name = fmt::format("{} and {} more", spec.name, items.size() - 1);
@@ -354,7 +398,8 @@ void Lane::run_single(Lock& lock, Item item) {
   std::vector<Item> items;
   items.push_back(std::move(item));
   const TensorSpec& spec = items.front().spec;
-  const Request& request = items.front().request;
+  Request& request = items.front().request;
+  request.name = spec.name;
   lock.unlock();
   std::exception_ptr error;
   try {
@@ -386,6 +431,7 @@ void Lane::fail_all(const std::exception_ptr& error) {
   dead_ = error;
   for (const auto& [name, item] : pending_) item.work.finish(error);
   pending_.clear();
+  count_all();
 }
 
 // --- all ranks at once
@@ -393,10 +439,9 @@ void Lane::fail_all(const std::exception_ptr& error) {
 std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
                                        std::vector<BufferView>& views) {
   Lock lock(mutex_);
-  changed_.wait(lock, [&] { return !driving_; });
   require(pending_.empty(), "declare: operations are in flight");
   if (dead_) std::rethrow_exception(dead_);
-  driving_ = true;
+  begin_driving(lock);
   std::string mine = pack_specs(specs);
   lock.unlock();
   std::exception_ptr error;
@@ -412,10 +457,10 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
     error = std::current_exception();
   }
   lock.lock();
-  driving_ = false;
-  changed_.notify_all();
+  end_driving();
   if (error) std::rethrow_exception(error);
   plan_.declare(specs);
+  count_all();
   std::vector<OwnedBuffer> memory;
   views.assign(specs.size(), BufferView());
   for (size_t b = 0; b < plan_.buckets().size(); ++b) {
@@ -433,10 +478,9 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
 
 int Lane::join() {
   Lock lock(mutex_);
-  changed_.wait(lock, [&] { return !driving_; });
   require(pending_.empty(), "join: operations of this rank are in flight");
   if (dead_) std::rethrow_exception(dead_);
-  driving_ = true;
+  begin_driving(lock);
   lock.unlock();
   int last = 0;
   std::exception_ptr error;
@@ -446,9 +490,8 @@ int Lane::join() {
     error = std::current_exception();
   }
   lock.lock();
-  driving_ = false;
   if (error) fail_all(error);
-  changed_.notify_all();
+  end_driving();
   if (error) std::rethrow_exception(error);
   return last;
 }

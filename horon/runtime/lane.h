@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "horon/comm/communicator.h"
@@ -44,9 +45,9 @@ class Lane {
 
   // `request` moves the bytes when it is alone in its bucket; its buffers stay valid until the end.
   // UsageError for a name that is in flight already.
-  Work submit(const TensorSpec& spec, Request request);
+  Work submit(TensorSpec spec, Request request);
   // submit() and wait, on this thread if nothing else is going on.
-  void run(const TensorSpec& spec, Request request);
+  void run(TensorSpec spec, Request request);
   // All ranks: the tensors of every step, and memory for their buckets. UsageError on all if they
   // do not declare the same.
   std::vector<OwnedBuffer> declare(const std::vector<TensorSpec>& specs,
@@ -66,7 +67,7 @@ class Lane {
     Clock::time_point submitted;
     uint64_t number = 0;  // of its submission
     bool told = false;    // was in a report
-    bool waited = false;
+    int bucket = -1;      // that knows that it is here; -1: not as planned
   };
   struct Memory {  // of one bucket
     OwnedBuffer buffer;
@@ -74,9 +75,16 @@ class Lane {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  Work enqueue(const TensorSpec& spec, Request request, bool wakes);
-  void wait_for(const std::string& name, const Work& work, Deadline deadline);
-  void work_loop(const std::stop_token& stop);
+  Work enqueue(TensorSpec spec, Request request, bool wakes);
+  void wait_for(uint64_t number, const Work& work, Deadline deadline);
+  void count(Item& item);
+  void count_all();
+  void work_loop();
+  bool is_actionable() const;
+  void sleep(Lock& lock, Clock::time_point until);
+  // Waits until no thread is at it, and becomes the one that is.
+  void begin_driving(Lock& lock);
+  void end_driving();
   bool is_whole(int bucket) const;
   bool wants_agreement(Clock::time_point now, Clock::time_point& later) const;
   // Does the next thing there is to do; false if there is none before `later`.
@@ -96,12 +104,18 @@ class Lane {
 
   Options options_;
   std::unique_ptr<Communicator> comm_;
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable_any changed_;
+  mutable std::mutex mutex_;      // guards all below
+  std::condition_variable work_;  // for the lane's thread: there is something to do
+  std::condition_variable done_;  // for threads that wait
+  int waiters_ = 0;               // on done_
+  bool stops_ = false;
   bool driving_ = false;  // a thread is at it
   Plan plan_;
-  std::map<std::string, Item> pending_;
+  std::unordered_map<std::string, Item> pending_;
+  std::vector<int> missing_;  // of each bucket: tensors that were not submitted yet
+  size_t unplanned_ = 0;      // pending, and not as the plan has them
   uint64_t submissions_ = 0;
+  uint64_t waited_up_to_ = 0;  // somebody waits for this submission, and so for those before it
   Clock::time_point last_submitted_;
   std::map<int, Memory> memory_;
   bool told_stuck_ = false;
@@ -109,7 +123,7 @@ class Lane {
   Clock::time_point not_before_;
   std::exception_ptr dead_;
   RuntimeCounters counters_;
-  std::jthread thread_;  // last: uses all the others
+  std::thread thread_;
 };
 
 }  // namespace horon

@@ -88,8 +88,15 @@ const TensorSpec* Plan::find(const std::string& name) const {
 }
 
 int Plan::bucket_of(const std::string& name) const {
-  const auto found = bucket_of_.find(name);
-  return found == bucket_of_.end() ? -1 : found->second;
+  const auto found = place_.find(name);
+  return found == place_.end() ? -1 : known_[found->second].bucket;
+}
+
+int Plan::bucket_for(const TensorSpec& spec) const {
+  const auto found = place_.find(spec.name);
+  if (found == place_.end()) return -1;
+  const Known& known = known_[found->second];
+  return same_request(known.spec, spec) ? known.bucket : -1;
 }
 
 std::vector<std::string> Plan::names_in(int bucket) const {
@@ -118,10 +125,10 @@ void Plan::rebuild(const std::string& after) {
   if (regular != regular_) {
     regular_ = std::move(regular);
     buckets_ = plan_buckets(regular_, limits_);
-    bucket_of_.clear();
+    for (Known& known : known_) known.bucket = -1;
     for (size_t i = 0; i < buckets_.size(); ++i) {
       for (const size_t place : buckets_[i].tensors)
-        bucket_of_[regular_[place].name] = static_cast<int>(i);
+        known_[place_.at(regular_[place].name)].bucket = static_cast<int>(i);
     }
     ++version_;
     expected_ = 0;

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "horon/runtime/tensor.h"
@@ -40,11 +40,13 @@ class Plan {
   void learn(const std::vector<TensorSpec>& run, const std::vector<std::string>& skipped);
 
   const TensorSpec* find(const std::string& name) const;
-  bool is_regular(const std::string& name) const { return bucket_of_.contains(name); }
+  bool is_regular(const std::string& name) const { return bucket_of(name) >= 0; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const TensorSpec& tensor(size_t place) const { return regular_[place]; }
   // -1: not in a bucket.
   int bucket_of(const std::string& name) const;
+  // Its bucket if the tensor is in one and asks for what is planned; else -1.
+  int bucket_for(const TensorSpec& spec) const;
   std::vector<std::string> names_in(int bucket) const;
 
   // The bucket that comes next; -1 if there is none.
@@ -60,6 +62,7 @@ class Plan {
   struct Known {
     TensorSpec spec;
     bool regular = true;
+    int bucket = -1;
     int strikes = 0;  // how often it was skipped
     int runs = 0;     // since it was skipped last
   };
@@ -67,10 +70,9 @@ class Plan {
 
   PlanLimits limits_;
   std::vector<Known> known_;
-  std::map<std::string, size_t> place_;
+  std::unordered_map<std::string, size_t> place_;
   std::vector<TensorSpec> regular_;
   std::vector<Bucket> buckets_;
-  std::map<std::string, int> bucket_of_;
   int expected_ = 0;
   uint64_t version_ = 0;
 };

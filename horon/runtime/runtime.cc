@@ -55,43 +55,44 @@ int Runtime::size() const { return world_->size(); }
 
 // Each lane and the unnamed operations have a group of their own: what runs in one does not hold up
 // the others, and each has one order.
-Runtime::Set Runtime::make_set(const std::vector<int>& ranks) {
-  Set set{ranks, nullptr, nullptr, nullptr};
+std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
+  auto set = std::make_shared<Set>(Set{ranks, nullptr, nullptr, nullptr});
   for (const bool urgent : {false, true}) {
     auto comm = world_->group(ranks);
     if (!comm) continue;
     const Lane::Options options{options_.limits, options_.timeout,
                                 urgent ? "hrn-urgent" : "hrn-bulk"};
-    (urgent ? set.urgent : set.bulk) = std::make_shared<Lane>(std::move(comm), options);
+    (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
   }
-  set.plain = world_->group(ranks);
+  set->plain = world_->group(ranks);
   return set;
 }
 
-Runtime::Set Runtime::find_set(int number) const {
+std::shared_ptr<Runtime::Set> Runtime::find_set(int number) const {
   const std::lock_guard lock(mutex_);
   const auto found = sets_.find(number);
-  require(found != sets_.end(), fmt::format("there is no process set {}", number));
-  require(found->second.bulk != nullptr,
-          fmt::format("rank {} is not in process set {}", world_->rank(), number));
+  if (found == sets_.end()) throw UsageError(fmt::format("there is no process set {}", number));
+  if (!found->second->bulk) {
+    throw UsageError(fmt::format("rank {} is not in process set {}", world_->rank(), number));
+  }
   return found->second;
 }
 
 Work Runtime::submit(const std::string& name, Request request, const NamedOptions& options,
                      bool blocks, uint64_t layout) {
-  const Set set = find_set(options.set);
+  const auto set = find_set(options.set);
   if (name.empty()) {
     require(options.prescale == 1.0 && options.postscale == 1.0,
             "operations without a name are not scaled; give it one");
     request.timeout = options_.timeout;
-    if (!blocks) return set.plain->start(std::move(request));
-    set.plain->run(request);
+    if (!blocks) return set->plain->start(std::move(request));
+    set->plain->run(request);
     return Work();
   }
-  Lane& lane = options.priority > 0 ? *set.urgent : *set.bulk;
-  const TensorSpec spec = spec_of(name, request, options, layout);
-  if (!blocks) return lane.submit(spec, std::move(request));
-  lane.run(spec, std::move(request));
+  Lane& lane = options.priority > 0 ? *set->urgent : *set->bulk;
+  TensorSpec spec = spec_of(name, request, options, layout);
+  if (!blocks) return lane.submit(std::move(spec), std::move(request));
+  lane.run(std::move(spec), std::move(request));
   return Work();
 }
 
@@ -154,14 +155,14 @@ void Runtime::run_all_reduce(const std::string& name, BufferView data,
 
 BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
   BucketMemory memory;
-  memory.buckets = find_set(0).bulk->declare(specs, memory.views);
+  memory.buckets = find_set(0)->bulk->declare(specs, memory.views);
   return memory;
 }
 
-int Runtime::join(int set) { return find_set(set).bulk->join(); }
+int Runtime::join(int set) { return find_set(set)->bulk->join(); }
 
 int Runtime::add_process_set(const std::vector<int>& ranks) {
-  Set made = make_set(ranks);
+  auto made = make_set(ranks);
   world_->barrier({.name = "add_process_set"});
   const std::lock_guard lock(mutex_);
   sets_[next_set_] = std::move(made);
@@ -178,14 +179,14 @@ std::vector<int> Runtime::process_set(int set) const {
   const std::lock_guard lock(mutex_);
   const auto found = sets_.find(set);
   require(found != sets_.end(), fmt::format("there is no process set {}", set));
-  return found->second.ranks;
+  return found->second->ranks;
 }
 
 RuntimeCounters Runtime::counters() const {
   RuntimeCounters sum;
   const std::lock_guard lock(mutex_);
   for (const auto& [number, set] : sets_) {
-    for (const auto& lane : {set.bulk, set.urgent}) {
+    for (const auto& lane : {set->bulk, set->urgent}) {
       if (!lane) continue;
       const RuntimeCounters one = lane->counters();
       sum.operations += one.operations;

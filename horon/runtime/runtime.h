@@ -92,15 +92,15 @@ class Runtime {
     std::shared_ptr<Lane> urgent;         // what has a priority
     std::shared_ptr<Communicator> plain;  // what has no name
   };
-  Set make_set(const std::vector<int>& ranks);
-  Set find_set(int set) const;
+  std::shared_ptr<Set> make_set(const std::vector<int>& ranks);
+  std::shared_ptr<Set> find_set(int set) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
               uint64_t layout = 0);
 
   std::unique_ptr<Communicator> world_;
   RuntimeOptions options_;
   mutable std::mutex mutex_;  // guards the two below
-  std::map<int, Set> sets_;
+  std::map<int, std::shared_ptr<Set>> sets_;
   int next_set_ = 0;
 };
 

@@ -15,10 +15,11 @@ bool has_own_count(OpKind kind) { return kind == OpKind::kAllGather || kind == O
 }  // namespace
 
 bool same_request(const TensorSpec& a, const TensorSpec& b) {
-  TensorSpec other = b;
-  other.priority = a.priority;  // each rank's wish; the plan takes the first rank's
-  if (has_own_count(a.kind)) other.count = a.count;
-  return a == other;
+  // The priority is each rank's own wish; the plan takes the first rank's.
+  return a.kind == b.kind && a.dtype == b.dtype && (a.count == b.count || has_own_count(a.kind)) &&
+         a.op == b.op && a.reduction == b.reduction && a.root == b.root &&
+         a.prescale == b.prescale && a.postscale == b.postscale && a.layout == b.layout &&
+         a.name == b.name;
 }
 
 bool can_fuse(const TensorSpec& a, const TensorSpec& b) {
