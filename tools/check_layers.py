@@ -16,6 +16,7 @@ MAY_INCLUDE = {  # folder -> folders it may include (itself is always allowed)
     "runtime": ["base", "device", "net", "codec", "comm"],
     "ps": ["base", "device", "net", "codec"],
     "elastic": ["base", "net"],
+    "c": ["base", "device", "net", "codec", "comm", "runtime", "elastic"],
     "launch": ["base", "net", "elastic"],
     "train": LOWER,
     "cli": LOWER + ["launch", "train"],
@@ -29,7 +30,7 @@ ONLY_IN = {
     r"cuda": ["device/cuda", "comm/nccl"],
     r"spdlog/": ["base"],
     r"openssl/": ["net"],
-    r"nlohmann/": ["net", "cli"],
+    r"nlohmann/": ["net", "runtime", "cli"],
     r"CLI/": ["cli"],
 }
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}

@@ -17,6 +17,7 @@ test_packages=(
   libgtest-dev clang-format clang-tidy clang libclang-rt-dev   # checks, fuzzers
   openssh-client openssh-server iproute2 iptables              # hosts made of namespaces
   slurm-wlm munge
+  python3-numpy                                                # the C interface from Python
 )
 
 usage() { sed -n '2,6p' "$0" | sed 's/^# \{0,1\}//'; }

@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
   add_bench_command(app, globals);
   add_run_command(app, globals);
   add_launch_commands(app, globals);
+  add_trace_command(app);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string_view own(argv[0]);
   if (own.substr(own.rfind('/') + 1) == "horonrun") arguments.insert(arguments.begin(), "run");

@@ -318,12 +318,8 @@ BufferView Lane::pack(std::vector<Item>& items, int bucket, bool& copied) {
   if (items.size() == 1) return items.front().request.in;
   const Bucket& planned = plan_.buckets()[static_cast<size_t>(bucket)];
   const size_t element = size_of(items.front().spec.dtype);
-  auto* base = static_cast<char*>(items.front().request.in.data);
-  bool in_place = true;
-  for (size_t i = 0; i < items.size(); ++i)
-    in_place = in_place && items[i].request.in.data == base + planned.offsets[i] * element;
-  const BufferView& first = items.front().request.in;
-  if (in_place) return {base, planned.count, first.dtype, first.device};
+  // Only the bucket's own memory counts as "in place": between tensors that merely happen to lie at
+  // these distances there is memory of somebody else.
   const BufferView whole = memory_of(bucket).view();
   std::vector<CopyJob> jobs;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -331,6 +327,7 @@ BufferView Lane::pack(std::vector<Item>& items, int bucket, bool& copied) {
     char* place = static_cast<char*>(whole.data) + planned.offsets[i] * element;
     if (in.data != place) jobs.push_back({place, in.data, in.bytes()});
   }
+  if (jobs.empty()) return whole;
   for (const CopyJob& job : jobs) counters_.bytes_copied += 2 * job.bytes;
   copy_all(jobs, static_cast<int>(usable_cores().size()));
   copied = true;
@@ -346,6 +343,7 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
   const Bucket planned = plan_.buckets()[static_cast<size_t>(bucket)];
   bool copied = false;
   const BufferView whole = pack(items, bucket, copied);
+  const int64_t begun = trace_now();
   lock.unlock();
   std::exception_ptr error;
   bool done = true;
@@ -356,15 +354,15 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
       request.in = request.out = whole;
       request.name = fmt::format("{} and {} more", spec.name, items.size() - 1);
     }
-    const bool scales = spec.prescale != 1.0;
-    if (!scales) {
+    const bool prepares = spec.prescale != 1.0 || !spec.codec.empty();
+    if (!prepares) {
       done = may_deviate ? comm_->run_unless_deviated(request) : (comm_->run(request), true);
     } else if (may_deviate && !comm_->run_unless_deviated(Request::barrier(
                                   {.name = request.name, .timeout = options_.timeout}))) {
-      done = false;  // found out before anything was scaled
+      done = false;  // found out before anything was changed
     } else {
       scale(request.in, spec.prescale);
-      comm_->run(request);
+      move(request, spec);
     }
     if (done) scale(request.out, spec.postscale);
     if (done && copied) {
@@ -380,6 +378,7 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
     error = std::current_exception();
   } catch (...) {
     lock.lock();
+    trace(items, whole.bytes(), begun, true);
     finish(items, std::current_exception());
     throw;
   }
@@ -390,6 +389,7 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
   }
   ++counters_.collectives;
   counters_.bytes += whole.bytes();
+  trace(items, whole.bytes(), begun, error != nullptr);
   finish(items, error);
   return true;
 }
@@ -400,23 +400,81 @@ void Lane::run_single(Lock& lock, Item item) {
   const TensorSpec& spec = items.front().spec;
   Request& request = items.front().request;
   request.name = spec.name;
+  const int64_t begun = trace_now();
   lock.unlock();
   std::exception_ptr error;
   try {
     scale(request.in, spec.prescale);
-    comm_->run(request);
+    move(request, spec);
     scale(request.out, spec.postscale);
   } catch (const UsageError&) {
     error = std::current_exception();
   } catch (...) {
     lock.lock();
+    trace(items, request.in.bytes(), begun, true);
     finish(items, std::current_exception());
     throw;
   }
   lock.lock();
   ++counters_.collectives;
   counters_.bytes += request.in.bytes();
+  trace(items, request.in.bytes(), begun, error != nullptr);
   finish(items, error);
+}
+
+void Lane::move(const Request& request, const TensorSpec& spec) {
+  if (spec.codec.empty()) return comm_->run(request);
+  move_encoded(request, spec);
+}
+
+// Dense encodings are summed by the collective; sparse ones are gathered and added here.
+void Lane::move_encoded(const Request& request, const TensorSpec& spec) {
+  auto& codec = codecs_[spec.codec];
+  if (!codec) codec = make_codec(spec.codec);
+  const std::span<float> numbers(static_cast<float*>(request.in.data), request.in.count);
+  Encoded encoded;
+  const std::string tensor = fmt::format("{}[{}]", spec.name, numbers.size());
+  codec->encode(tensor, numbers, encoded);
+  const OpOptions options{.name = request.name, .timeout = options_.timeout};
+  if (codec->is_dense()) {
+    OwnedBuffer& wire = wire_[tensor + spec.codec];
+    if (wire.view().count != numbers.size())
+      wire = comm_->allocate(numbers.size(), codec->wire_dtype());
+    std::copy(encoded.bytes.begin(), encoded.bytes.end(),
+              static_cast<std::byte*>(wire.view().data));
+    comm_->all_reduce(wire.view(), {request.op, request.reduction, options.name, options.timeout});
+    codec->decode({static_cast<const std::byte*>(wire.view().data), wire.view().bytes()}, numbers);
+    return;
+  }
+  const Gathered all = comm_->all_gather(
+      BufferView{encoded.bytes.data(), encoded.bytes.size(), DType::kU8, {}}, options);
+  std::fill(numbers.begin(), numbers.end(), 0.0F);
+  const auto* at = static_cast<const std::byte*>(all.data.view().data);
+  int contributors = 0;
+  for (const uint64_t bytes : all.counts) {
+    if (bytes > 0) codec->decode_add({at, bytes}, numbers);
+    contributors += bytes > 0 ? 1 : 0;
+    at += bytes;
+  }
+  if (request.op == ReduceOp::kAverage) scale(request.in, 1.0 / std::max(contributors, 1));
+}
+
+void Lane::trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, bool failed) const {
+  if (!options_.recorder) return;
+  TraceEvent event;
+  const TensorSpec& spec = items.front().spec;
+  std::copy_n(spec.name.data(), std::min(spec.name.size(), sizeof(event.name) - 1), event.name);
+  event.kind = spec.kind;
+  event.lane = options_.number;
+  event.failed = failed;
+  event.tensors = static_cast<uint32_t>(items.size());
+  event.bytes = bytes;
+  event.submitted_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           items.front().submitted.time_since_epoch())
+                           .count();
+  event.begun_ns = begun;
+  event.ended_ns = trace_now();
+  options_.recorder->record(event);
 }
 
 void Lane::finish(std::vector<Item>& items, std::exception_ptr error) {
@@ -467,6 +525,7 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
     const Bucket& bucket = plan_.buckets()[b];
     const DType dtype = specs[bucket.tensors.front()].dtype;
     memory.push_back(comm_->allocate(bucket.count, dtype));
+    memory_[static_cast<int>(b)] = {memory.back(), plan_.version()};
     auto* base = static_cast<char*>(memory.back().view().data);
     for (size_t i = 0; i < bucket.tensors.size(); ++i) {
       const size_t place = bucket.tensors[i];

@@ -10,9 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "horon/codec/codec.h"
 #include "horon/comm/communicator.h"
 #include "horon/runtime/agreement.h"
 #include "horon/runtime/plan.h"
+#include "horon/runtime/trace.h"
 
 namespace horon {
 
@@ -36,6 +38,8 @@ class Lane {
     PlanLimits limits;
     Milliseconds timeout{600'000};  // longest wait for other ranks
     std::string name = "hrn-lane";
+    uint8_t number = 0;                  // in traces
+    std::shared_ptr<Recorder> recorder;  // may be null
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error.
@@ -96,9 +100,13 @@ class Lane {
   bool run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_deviate);
   BufferView pack(std::vector<Item>& items, int bucket, bool& copied);
   void run_single(Lock& lock, Item item);
+  // Without the lock; one thread at a time.
+  void move(const Request& request, const TensorSpec& spec);
+  void move_encoded(const Request& request, const TensorSpec& spec);
   Item take(const std::string& name);
   void put_back(std::vector<Item> items);
   void finish(std::vector<Item>& items, std::exception_ptr error);
+  void trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, bool failed) const;
   void fail_all(const std::exception_ptr& error);
   const OwnedBuffer& memory_of(int bucket);
 
@@ -123,6 +131,8 @@ class Lane {
   Clock::time_point not_before_;
   std::exception_ptr dead_;
   RuntimeCounters counters_;
+  std::map<std::string, std::unique_ptr<Codec>> codecs_;  // of whoever drives
+  std::map<std::string, OwnedBuffer> wire_;               // their memory, by tensor
   std::thread thread_;
 };
 

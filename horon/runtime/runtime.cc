@@ -25,6 +25,18 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
   spec.postscale = options.postscale;
   spec.priority = options.priority;
   spec.layout = layout;
+  spec.codec = options.codec == "none" ? "" : options.codec;
+  if (!spec.codec.empty()) {
+    const bool fits = spec.kind == OpKind::kAllReduce && spec.dtype == DType::kF32 && layout == 0 &&
+                      spec.reduction == Reduction::kFast &&
+                      (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage) &&
+                      request.in.device.is_cpu();
+    if (!fits) {
+      throw UsageError(fmt::format("codec {} is for a fast all_reduce of f32, sum or average: {}",
+                                   spec.codec, describe(spec)));
+    }
+    make_codec(spec.codec);  // an unknown name is an error now
+  }
   return spec;
 }
 
@@ -42,7 +54,9 @@ ReduceOptions reduce_options(const NamedOptions& options) {
 }  // namespace
 
 Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options)
-    : world_(std::move(world)), options_(options) {
+    : world_(std::move(world)),
+      options_(options),
+      recorder_(std::make_shared<Recorder>(world_->rank())) {
   std::vector<int> all(static_cast<size_t>(world_->size()));
   std::iota(all.begin(), all.end(), 0);
   sets_[next_set_++] = make_set(all);
@@ -61,7 +75,8 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
     auto comm = world_->group(ranks);
     if (!comm) continue;
     const Lane::Options options{options_.limits, options_.timeout,
-                                urgent ? "hrn-urgent" : "hrn-bulk"};
+                                urgent ? "hrn-urgent" : "hrn-bulk",
+                                static_cast<uint8_t>(urgent ? 1 : 0), recorder_};
     (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
   }
   set->plain = world_->group(ranks);
@@ -180,6 +195,16 @@ std::vector<int> Runtime::process_set(int set) const {
   const auto found = sets_.find(set);
   require(found != sets_.end(), fmt::format("there is no process set {}", set));
   return found->second->ranks;
+}
+
+// Barriers end at nearly the same moment everywhere; the middle one of several is near enough.
+void Runtime::start_timeline(const std::string& path) {
+  std::vector<int64_t> sync;
+  for (int i = 0; i < 9; ++i) {
+    world_->barrier({.name = "timeline"});
+    sync.push_back(trace_now());
+  }
+  recorder_->start_timeline(fmt::format("{}.{}", path, world_->rank()), sync);
 }
 
 RuntimeCounters Runtime::counters() const {

@@ -19,6 +19,7 @@ struct NamedOptions {
   double postscale = 1.0;  // factor on what comes out
   int priority = 0;        // above 0: may overtake what is below
   int set = 0;             // process set; 0: all ranks
+  std::string codec = {};  // f32 all-reduce, sum or average: what travels instead (codec/codec.h)
 };
 
 struct RuntimeOptions {
@@ -85,6 +86,13 @@ class Runtime {
 
   RuntimeCounters counters() const;
 
+  // All ranks: from now on each writes what it does to `path`.RANK; `horon trace merge` makes one
+  // file of them. Stopping is each rank's own; the destructor does it, too.
+  void start_timeline(const std::string& path);
+  void stop_timeline() { recorder_->stop_timeline(); }
+  // The last operations of this rank, for people.
+  std::string describe_last() const { return recorder_->describe(); }
+
  private:
   struct Set {
     std::vector<int> ranks;
@@ -99,6 +107,7 @@ class Runtime {
 
   std::unique_ptr<Communicator> world_;
   RuntimeOptions options_;
+  std::shared_ptr<Recorder> recorder_;
   mutable std::mutex mutex_;  // guards the two below
   std::map<int, std::shared_ptr<Set>> sets_;
   int next_set_ = 0;

@@ -5,11 +5,13 @@
 
 #include <atomic>
 #include <barrier>
+#include <filesystem>
 #include <numeric>
 #include <random>
 #include <thread>
 
 #include "horon/base/error.h"
+#include "horon/base/fd.h"
 #include "horon/comm/bootstrap.h"
 #include "horon/runtime/scale.h"
 
@@ -144,6 +146,24 @@ TEST(RuntimeBuckets, DeclaredTensorsAreReducedWithoutACopy) {
                UsageError);
 }
 
+TEST(RuntimeBuckets, WhatLiesBetweenTensorsIsNotTouched) {
+  on_ranks(2, [&](Runtime& runtime) {
+    // As far apart as in a bucket, with something of ours between them.
+    std::vector<float> block(32, 7.0F);
+    const BufferView a{block.data(), 5, DType::kF32, {}};
+    const BufferView b{block.data() + 16, 6, DType::kF32, {}};
+    for (int step = 0; step < 4; ++step) {
+      std::fill(block.begin(), block.end(), 7.0F);
+      const Work first = runtime.all_reduce("a", a);
+      const Work second = runtime.all_reduce("b", b);
+      first.wait();
+      second.wait();
+      for (size_t i = 0; i < block.size(); ++i)
+        ASSERT_EQ(block[i], i < 5 || (i >= 16 && i < 22) ? 14.0F : 7.0F) << i;
+    }
+  });
+}
+
 TEST(RuntimeSteps, TensorsComeAndGo) {
   on_ranks(3, [&](Runtime& runtime) {
     for (int step = 0; step < 60; ++step) {
@@ -209,14 +229,18 @@ TEST(RuntimeErrors, EveryMismatchIsTheSameOnAllRanksAndTheRuntimeWorksOn) {
 }
 
 TEST(RuntimeErrors, ANameIsInFlightOnce) {
+  std::atomic<bool> tried{false};
   on_ranks(2, [&](Runtime& runtime) {
     std::vector<float> a(3, 1.0F);
     std::vector<float> b(3, 1.0F);
     if (runtime.rank() == 0) {
       const Work work = runtime.all_reduce("x", view_of(a));
       EXPECT_THROW(runtime.all_reduce("x", view_of(b)), UsageError);
+      tried = true;
+      tried.notify_all();
       work.wait();
     } else {
+      tried.wait(false);
       runtime.run_all_reduce("x", view_of(a));
     }
     expect_all(a, 2.0F);
@@ -295,6 +319,77 @@ TEST(RuntimeOperations, ScalingBeforeAndAfter) {
     }
     std::vector<int32_t> whole(3, 1);
     EXPECT_THROW(scale(view_of(whole), 0.5), UsageError);
+  });
+}
+
+TEST(RuntimeOperations, CodecsTravelInBucketsAndAlone) {
+  on_ranks(3, [&](Runtime& runtime) {
+    for (const std::string codec : {"none", "fp16", "bf16", "fp16+feedback", "bf16+feedback"}) {
+      for (int step = 0; step < 4; ++step) {
+        std::vector<float> a(100, 1.5F);
+        std::vector<float> b(333, 3.0F);
+        const Work first = runtime.all_reduce("a" + codec, view_of(a), {.codec = codec});
+        const Work second =
+            runtime.all_reduce("b" + codec, view_of(b), {.op = ReduceOp::kAverage, .codec = codec});
+        first.wait();
+        second.wait();
+        expect_all(a, 4.5F);
+        expect_all(b, 3.0F);
+      }
+    }
+    std::vector<double> wide(3);
+    EXPECT_THROW(runtime.all_reduce("w", view_of(wide), {.codec = "fp16"}), UsageError);
+    std::vector<float> data(3);
+    EXPECT_THROW(runtime.all_reduce("w", view_of(data), {.codec = "fp15"}), UsageError);
+  });
+}
+
+TEST(RuntimeTrace, TheTimelineOfEachRank) {
+  const TempFolder folder;
+  on_ranks(2, [&](Runtime& runtime) {
+    runtime.start_timeline(folder.path() + "/t");
+    std::vector<float> data(10, 1.0F);
+    for (int i = 0; i < 3; ++i) runtime.run_all_reduce("loss", view_of(data));
+    runtime.stop_timeline();
+    EXPECT_NE(runtime.describe_last().find("loss"), std::string::npos);
+  });
+  std::vector<TimelineText> texts;
+  for (const char* rank : {"0", "1"}) {
+    const std::string path = folder.path() + "/t." + rank;
+    texts.push_back({path, read_small_file(path)});
+  }
+  const std::string merged = merge_timelines(texts);
+  size_t count = 0;
+  for (size_t at = merged.find("\"loss\""); at != std::string::npos;
+       at = merged.find("\"loss\"", at + 1))
+    ++count;
+  EXPECT_EQ(count, 6U);
+}
+
+TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
+  const auto entries = [](const char* folder) {
+    return std::distance(std::filesystem::directory_iterator(folder), {});
+  };
+  on_ranks(2, [&](Runtime& runtime) {
+    long descriptors = 0;
+    long threads = 0;
+    for (int step = 0; step < 10'000; ++step) {
+      std::vector<float> a(5, 1.0F);
+      std::vector<float> b(6, 1.0F);
+      const Work first = runtime.all_reduce("a", view_of(a));
+      const Work second = runtime.all_reduce("b", view_of(b));
+      first.wait();
+      second.wait();
+      ASSERT_EQ(a[0] + b[0], 4.0F);
+      if (step == 100 && runtime.rank() == 0) {
+        descriptors = entries("/proc/self/fd");
+        threads = entries("/proc/self/task");
+      }
+    }
+    if (runtime.rank() != 0) return;
+    EXPECT_EQ(entries("/proc/self/fd"), descriptors);
+    EXPECT_EQ(entries("/proc/self/task"), threads);
+    EXPECT_LT(runtime.counters().control_messages, 20U);
   });
 }
 

@@ -21,6 +21,7 @@ struct TensorSpec {
   double postscale = 1.0;  // factor on what comes out
   int32_t priority = 0;    // higher: needed earlier
   uint64_t layout = 0;     // hash of what else must be equal: parts of a group, shards
+  std::string codec;       // empty: the numbers as they are
 
   bool operator==(const TensorSpec&) const = default;
 };

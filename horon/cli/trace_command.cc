@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/cli/commands.h"
+#include "horon/cli/record.h"
+#include "horon/runtime/trace.h"
+
+namespace horon::cli {
+
+void add_trace_command(CLI::App& app) {
+  auto* trace = app.add_subcommand("trace", "Timelines of a job's ranks");
+  trace->require_subcommand(1);
+  auto* merge = trace->add_subcommand("merge",
+                                      "Makes one file of the timelines of all ranks, for "
+                                      "https://ui.perfetto.dev or chrome://tracing");
+  struct Options {
+    std::string out;
+    std::vector<std::string> files;
+  };
+  auto options = std::make_shared<Options>();
+  merge->add_option("-o,--output", options->out, "file to write")->required();
+  merge->add_option("files", options->files, "timelines of the ranks: timeline.0 timeline.1 ...")
+      ->required();
+  merge->callback([options] {
+    check_writable(options->out);
+    std::vector<TimelineText> timelines;
+    for (const std::string& path : options->files)
+      timelines.push_back({path, read_small_file(path, 4ULL << 30)});
+    write_file(options->out, merge_timelines(timelines));
+    std::cout << fmt::format("{}: {} rank(s)\n", options->out, timelines.size());
+  });
+}
+
+}  // namespace horon::cli

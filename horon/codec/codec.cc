@@ -1,0 +1,181 @@
+#include "horon/codec/codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "horon/base/error.h"
+#include "horon/base/registry.h"
+#include "horon/device/half.h"
+
+namespace horon {
+
+void Codec::decode_add(std::span<const std::byte> wire, std::span<float> out) const {
+  std::vector<float> one(out.size());
+  decode(wire, one);
+  for (size_t i = 0; i < out.size(); ++i) out[i] += one[i];
+}
+
+namespace {
+
+void check_size(const std::string& codec, size_t got, size_t wanted) {
+  if (got == wanted) return;
+  throw Error(fmt::format("codec {}: {} bytes on the wire, {} expected", codec, got, wanted),
+              ExitCode::kPeer);
+}
+
+class None final : public Codec {
+ public:
+  std::string name() const override { return "none"; }
+  bool is_dense() const override { return true; }
+  DType wire_dtype() const override { return DType::kF32; }
+  void encode(const std::string&, std::span<const float> in, Encoded& out) override {
+    out.bytes.resize(in.size_bytes());
+    std::memcpy(out.bytes.data(), in.data(), in.size_bytes());
+  }
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+    check_size(name(), wire.size(), out.size_bytes());
+    std::memcpy(out.data(), wire.data(), wire.size());
+  }
+};
+
+void narrow_bf16(const float* in, uint16_t* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] = float_to_bf16(in[i]);
+}
+void widen_bf16(const uint16_t* in, float* out, size_t count) {
+  for (size_t i = 0; i < count; ++i) out[i] = bf16_to_float(in[i]);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx,f16c"))) size_t narrow_f16_fast(const float* in, uint16_t* out,
+                                                           size_t count) {
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), half);
+  }
+  return i;
+}
+__attribute__((target("avx,f16c"))) size_t widen_f16_fast(const uint16_t* in, float* out,
+                                                          size_t count) {
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i));
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(half));
+  }
+  return i;
+}
+bool has_f16c() {
+  return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_supports("f16c") != 0;
+}
+#else
+size_t narrow_f16_fast(const float*, uint16_t*, size_t) { return 0; }
+size_t widen_f16_fast(const uint16_t*, float*, size_t) { return 0; }
+bool has_f16c() { return false; }
+#endif
+
+void narrow_f16(const float* in, uint16_t* out, size_t count) {
+  size_t i = has_f16c() ? narrow_f16_fast(in, out, count) : 0;
+  for (; i < count; ++i) out[i] = float_to_f16(in[i]);
+}
+void widen_f16(const uint16_t* in, float* out, size_t count) {
+  size_t i = has_f16c() ? widen_f16_fast(in, out, count) : 0;
+  for (; i < count; ++i) out[i] = f16_to_float(in[i]);
+}
+
+// 16 bits a number. fp16: relative error up to 2^-11, values beyond 65504 become infinite, below
+// 2^-24 zero. bf16: relative error up to 2^-8, the range of f32.
+class SixteenBits final : public Codec {
+ public:
+  explicit SixteenBits(bool brain) : brain_(brain) {}
+  std::string name() const override { return brain_ ? "bf16" : "fp16"; }
+  bool is_dense() const override { return true; }
+  DType wire_dtype() const override { return brain_ ? DType::kBF16 : DType::kF16; }
+  void encode(const std::string&, std::span<const float> in, Encoded& out) override {
+    out.bytes.resize(in.size() * sizeof(uint16_t));
+    auto* wire = reinterpret_cast<uint16_t*>(out.bytes.data());
+    (brain_ ? narrow_bf16 : narrow_f16)(in.data(), wire, in.size());
+  }
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+    check_size(name(), wire.size(), out.size() * sizeof(uint16_t));
+    const auto* from = reinterpret_cast<const uint16_t*>(wire.data());
+    (brain_ ? widen_bf16 : widen_f16)(from, out.data(), out.size());
+  }
+
+ private:
+  bool brain_;
+};
+
+// What the inner codec loses comes back with the next step's numbers of the same tensor.
+class Feedback final : public Codec {
+ public:
+  explicit Feedback(std::unique_ptr<Codec> inner) : inner_(std::move(inner)) {}
+  std::string name() const override { return inner_->name() + "+feedback"; }
+  bool is_dense() const override { return inner_->is_dense(); }
+  DType wire_dtype() const override { return inner_->wire_dtype(); }
+  void encode(const std::string& tensor, std::span<const float> in, Encoded& out) override {
+    std::vector<float>& lost = lost_[tensor];
+    lost.resize(in.size());  // a tensor that changed its size starts anew
+    for (size_t i = 0; i < in.size(); ++i) lost[i] += in[i];
+    inner_->encode(tensor, lost, out);
+    std::vector<float> kept(in.size());
+    inner_->decode(out.bytes, kept);
+    for (size_t i = 0; i < in.size(); ++i) {
+      const float rest = lost[i] - kept[i];
+      lost[i] = rest - rest == 0.0F ? rest : 0.0F;  // an infinity or NaN is not carried on
+    }
+  }
+  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+    inner_->decode(wire, out);
+  }
+  void decode_add(std::span<const std::byte> wire, std::span<float> out) const override {
+    inner_->decode_add(wire, out);
+  }
+
+ private:
+  std::unique_ptr<Codec> inner_;
+  std::map<std::string, std::vector<float>> lost_;
+};
+
+}  // namespace
+
+namespace {
+
+using Factory = std::function<std::unique_ptr<Codec>()>;
+
+const Registry<Factory>& builtin_codecs() {
+  static const Registry<Factory> codecs = [] {
+    Registry<Factory> all("codec");
+    all.add("none", [] { return std::make_unique<None>(); });
+    all.add("fp16", [] { return std::make_unique<SixteenBits>(false); });
+    all.add("bf16", [] { return std::make_unique<SixteenBits>(true); });
+    return all;
+  }();
+  return codecs;
+}
+
+constexpr std::string_view kFeedback = "+feedback";
+
+}  // namespace
+
+std::unique_ptr<Codec> make_codec(std::string_view name) {
+  const bool feedback = name.ends_with(kFeedback);
+  if (feedback) name.remove_suffix(kFeedback.size());
+  auto codec = builtin_codecs().find(std::string(name))();
+  return feedback ? std::make_unique<Feedback>(std::move(codec)) : std::move(codec);
+}
+
+std::vector<std::string> codec_names() {
+  std::vector<std::string> names = builtin_codecs().names();
+  for (const std::string& name : builtin_codecs().names())
+    names.push_back(name + std::string(kFeedback));
+  return names;
+}
+
+}  // namespace horon

@@ -1,0 +1,112 @@
+#include "horon/codec/codec.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "horon/base/error.h"
+
+// What every codec promises.
+namespace horon {
+namespace {
+
+class CodecContract : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Codec> codec_ = make_codec(GetParam());
+  double relative_error() const {
+    if (GetParam().starts_with("fp16")) return std::ldexp(1.0, -11);
+    if (GetParam().starts_with("bf16")) return std::ldexp(1.0, -8);
+    return 0.0;
+  }
+  std::vector<float> there_and_back(const std::vector<float>& in) {
+    Encoded wire;
+    codec_->encode("t", in, wire);
+    std::vector<float> out(in.size(), -1.0F);
+    codec_->decode(wire.bytes, out);
+    return out;
+  }
+};
+
+std::vector<float> normal(size_t count, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = std::normal_distribution<float>()(random);
+  return values;
+}
+
+TEST_P(CodecContract, KeepsTheDocumentedPrecision) {
+  for (const size_t count : {0U, 1U, 7U, 8U, 9U, 1000U}) {
+    const auto in = normal(count);
+    const auto out = make_codec(GetParam())->name() == GetParam() ? there_and_back(in) : in;
+    for (size_t i = 0; i < count; ++i)
+      ASSERT_LE(std::abs(out[i] - in[i]), relative_error() * std::abs(in[i]) + 1e-7) << i;
+    codec_ = make_codec(GetParam());  // what it remembers belongs to one tensor
+  }
+}
+
+TEST_P(CodecContract, NamesItselfAndItsWire) {
+  EXPECT_EQ(codec_->name(), GetParam());
+  Encoded wire;
+  codec_->encode("t", normal(100), wire);
+  if (codec_->is_dense()) {
+    EXPECT_EQ(wire.bytes.size(), 100 * size_of(codec_->wire_dtype()));
+  }
+}
+
+TEST_P(CodecContract, RefusesBytesOfAnotherSize) {
+  Encoded wire;
+  codec_->encode("t", normal(10), wire);
+  std::vector<float> out(11);
+  EXPECT_THROW(codec_->decode(wire.bytes, out), Error);
+}
+
+TEST_P(CodecContract, AddsWhatItDecodes) {
+  Encoded wire;
+  codec_->encode("t", std::vector<float>(20, 2.0F), wire);
+  std::vector<float> out(20, 3.0F);
+  codec_->decode_add(wire.bytes, out);
+  for (const float value : out) EXPECT_EQ(value, 5.0F);
+}
+
+TEST_P(CodecContract, HostileNumbersDoNotSpread) {
+  const float huge = std::numeric_limits<float>::infinity();
+  there_and_back({1.0F, huge, std::nanf(""), -huge});
+  const auto next = there_and_back({1.0F, 1.0F, 1.0F, 1.0F});
+  for (const float value : next) EXPECT_EQ(value, 1.0F);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, CodecContract, testing::ValuesIn(codec_names()),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::replace(name.begin(), name.end(), '+', '_');
+                           return name;
+                         });
+
+TEST(Feedback, NothingIsLostInTheLongRun) {
+  for (const char* name : {"fp16", "bf16"}) {
+    const float value = 1.0F + 1.0F / 3000;  // not one of theirs
+    double with = 0;
+    double without = 0;
+    auto feedback = make_codec(std::string(name) + "+feedback");
+    auto plain = make_codec(name);
+    std::vector<float> out(1);
+    Encoded wire;
+    for (int step = 0; step < 3000; ++step) {
+      feedback->encode("t", std::vector<float>{value}, wire);
+      feedback->decode(wire.bytes, out);
+      with += out[0];
+      plain->encode("t", std::vector<float>{value}, wire);
+      plain->decode(wire.bytes, out);
+      without += out[0];
+    }
+    EXPECT_NEAR(with, 3000.0 * value, 0.01) << name;
+    EXPECT_GT(std::abs(without - 3000.0 * value), 0.3) << name;
+  }
+  EXPECT_THROW(make_codec("fp15"), UsageError);
+  EXPECT_THROW(make_codec("+feedback"), UsageError);
+}
+
+}  // namespace
+}  // namespace horon
