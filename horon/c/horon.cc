@@ -158,7 +158,9 @@ int horon_init(void) {
     job->world = join_world(knobs);
     auto comm = make_communicator(job->world, knobs);
     job->topology = comm->topology();
-    job->runtime = std::make_unique<Runtime>(std::move(comm));
+    RuntimeOptions options;
+    options.store = job->world.store;
+    job->runtime = std::make_unique<Runtime>(std::move(comm), options);
     const auto timeline = process_env("HORON_TIMELINE");
     if (timeline && !timeline->empty()) job->runtime->start_timeline(*timeline);
     job_slot() = std::move(job);

@@ -127,6 +127,10 @@ ExactSum Communicator::exact_sum(uint64_t count, DType dtype, uint64_t shards) {
   return ExactSum(count, dtype, shards, allocate, state_->job->settings.device);
 }
 
+void Communicator::give_up_on(const std::vector<int>& ranks) {
+  state_->job->backend->mark_dead({FailureKind::kTimeout, ranks});
+}
+
 std::string Communicator::dead_reason() const { return state_->job->backend->dead_reason(); }
 
 }  // namespace horon

@@ -77,6 +77,10 @@ class Communicator {
   // An exact sum whose arrays live in that memory.
   ExactSum exact_sum(uint64_t count, DType dtype, uint64_t shards);
 
+  // Something outside knows that these ranks (of the job) do not answer: operations in flight end
+  // with TimeoutError naming them, here and on the other ranks.
+  void give_up_on(const std::vector<int>& ranks);
+
   // Empty while everything works.
   std::string dead_reason() const;
 

@@ -43,6 +43,33 @@ RuntimeCounters Lane::counters() const {
   return counters_;
 }
 
+std::optional<std::pair<std::string, Clock::time_point>> Lane::oldest() const {
+  const Lock lock(mutex_);
+  std::optional<std::pair<std::string, Clock::time_point>> found;
+  const auto consider = [&](const std::string& name, Clock::time_point since) {
+    if (!found || since < found->second) found = {name, since};
+  };
+  for (const auto& [name, since] : running_) consider(name, since);
+  if (found) return found;  // what runs was submitted before what waits behind it
+  for (const auto& [name, item] : pending_) consider(name, item.submitted);
+  return found;
+}
+
+void Lane::describe(RankState& state) const {
+  constexpr size_t kMost = 1000;
+  const Lock lock(mutex_);
+  for (const auto& [name, since] : running_) state.pending.push_back(name);
+  for (const auto& [name, item] : pending_) {
+    if (state.pending.size() < kMost) state.pending.push_back(name);
+  }
+  if (last_finished_.empty()) return;
+  const auto ago =
+      std::chrono::duration_cast<Milliseconds>(Clock::now() - last_finished_at_).count();
+  if (!state.last.empty() && ago >= state.last_ms) return;
+  state.last = last_finished_;
+  state.last_ms = ago;
+}
+
 // --- from callers
 
 Work Lane::submit(TensorSpec spec, Request request) {
@@ -73,6 +100,7 @@ Work Lane::enqueue(TensorSpec spec, Request request, bool wakes) {
   const bool acts = wakes && !driving_ && is_actionable();
   lock.unlock();
   if (acts) work_.notify_one();
+  if (options_.on_submit) options_.on_submit();
   return work;
 }
 
@@ -291,10 +319,12 @@ Lane::Item Lane::take(const std::string& name) {
   } else {
     --unplanned_;
   }
+  running_.emplace_back(item.spec.name, item.submitted);
   return item;
 }
 
 void Lane::put_back(std::vector<Item> items) {
+  running_.clear();
   for (Item& item : items) {
     count(item);
     const std::string name = item.spec.name;
@@ -306,9 +336,7 @@ const OwnedBuffer& Lane::memory_of(int bucket) {
   Memory& memory = memory_[bucket];
   const Bucket& planned = plan_.buckets()[static_cast<size_t>(bucket)];
   const DType dtype = plan_.tensor(planned.tensors.front()).dtype;
-  const bool fits =
-      memory.version == plan_.version() && memory.buffer.view().count == planned.count;
-  if (!fits) memory = {comm_->allocate(planned.count, dtype), plan_.version()};
+  if (memory.key != planned.key) memory = {comm_->allocate(planned.count, dtype), planned.key};
   return memory.buffer;
 }
 
@@ -478,6 +506,9 @@ void Lane::trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, 
 }
 
 void Lane::finish(std::vector<Item>& items, std::exception_ptr error) {
+  running_.clear();
+  last_finished_ = items.back().spec.name;
+  last_finished_at_ = Clock::now();
   for (const Item& item : items) {
     if (!error) ++counters_.operations;
     item.work.finish(error);
@@ -525,7 +556,7 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
     const Bucket& bucket = plan_.buckets()[b];
     const DType dtype = specs[bucket.tensors.front()].dtype;
     memory.push_back(comm_->allocate(bucket.count, dtype));
-    memory_[static_cast<int>(b)] = {memory.back(), plan_.version()};
+    memory_[static_cast<int>(b)] = {memory.back(), bucket.key};
     auto* base = static_cast<char*>(memory.back().view().data);
     for (size_t i = 0; i < bucket.tensors.size(); ++i) {
       const size_t place = bucket.tensors[i];

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 #include "horon/comm/communicator.h"
 #include "horon/runtime/agreement.h"
 #include "horon/runtime/plan.h"
+#include "horon/runtime/stall.h"
 #include "horon/runtime/trace.h"
 
 namespace horon {
@@ -40,6 +42,7 @@ class Lane {
     std::string name = "hrn-lane";
     uint8_t number = 0;                  // in traces
     std::shared_ptr<Recorder> recorder;  // may be null
+    std::function<void()> on_submit;     // may be null
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error.
@@ -61,6 +64,10 @@ class Lane {
   int join();
 
   Communicator& comm() { return *comm_; }
+  // The oldest operation that is not over, if any: its name and when it was submitted.
+  std::optional<std::pair<std::string, Clock::time_point>> oldest() const;
+  // Adds what is pending, and what was finished last if that was later than state.last.
+  void describe(RankState& state) const;
   RuntimeCounters counters() const;
 
  private:
@@ -75,7 +82,7 @@ class Lane {
   };
   struct Memory {  // of one bucket
     OwnedBuffer buffer;
-    uint64_t version = 0;
+    uint64_t key = 0;  // of the bucket that it was made for
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -130,6 +137,9 @@ class Lane {
   int quiet_rounds_ = 0;  // agreements in a row that decided nothing
   Clock::time_point not_before_;
   std::exception_ptr dead_;
+  std::vector<std::pair<std::string, Clock::time_point>> running_;  // taken by whoever drives
+  std::string last_finished_;
+  Clock::time_point last_finished_at_;
   RuntimeCounters counters_;
   std::map<std::string, std::unique_ptr<Codec>> codecs_;  // of whoever drives
   std::map<std::string, OwnedBuffer> wire_;               // their memory, by tensor

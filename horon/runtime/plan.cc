@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "horon/base/error.h"
+#include "horon/base/text.h"
 
 namespace horon {
 namespace {
@@ -38,6 +39,12 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
     open.erase(found);
   }
   for (Bucket& bucket : open) done.push_back(std::move(bucket));
+  for (Bucket& bucket : done) {
+    bucket.key = 1;
+    for (const size_t i : bucket.tensors)
+      bucket.key = hash_bytes(&specs[i].count, sizeof(uint64_t),
+                              hash_bytes(specs[i].name.data(), specs[i].name.size(), bucket.key));
+  }
   std::stable_sort(done.begin(), done.end(), [](const Bucket& a, const Bucket& b) {
     return a.tensors.back() < b.tensors.back();
   });
@@ -50,7 +57,7 @@ void Plan::declare(const std::vector<TensorSpec>& specs) {
   for (const TensorSpec& spec : specs) {
     require(place_.emplace(spec.name, known_.size()).second,
             "the name '" + spec.name + "' is declared twice");
-    known_.push_back({spec, true});
+    known_.push_back({spec, true, true});
   }
   expected_ = 0;
   rebuild("");
@@ -119,12 +126,20 @@ std::vector<std::string> Plan::passed_over(const std::string& last) const {
 // `after`: the regular tensor that was run last; what follows it is expected next.
 void Plan::rebuild(const std::string& after) {
   std::vector<TensorSpec> regular;
+  size_t declared = 0;  // they come first
   for (const Known& known : known_) {
-    if (known.regular) regular.push_back(known.spec);
+    if (!known.regular) continue;
+    regular.push_back(known.spec);
+    declared += known.declared ? 1 : 0;
   }
   if (regular != regular_) {
     regular_ = std::move(regular);
-    buckets_ = plan_buckets(regular_, limits_);
+    const std::span<const TensorSpec> all(regular_);
+    buckets_ = plan_buckets(all.first(declared), limits_);
+    for (Bucket& bucket : plan_buckets(all.subspan(declared), limits_)) {
+      for (size_t& place : bucket.tensors) place += declared;
+      buckets_.push_back(std::move(bucket));
+    }
     for (Known& known : known_) known.bucket = -1;
     for (size_t i = 0; i < buckets_.size(); ++i) {
       for (const size_t place : buckets_[i].tensors)

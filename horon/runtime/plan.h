@@ -21,6 +21,7 @@ struct Bucket {
   std::vector<size_t> tensors;    // places in the list that was planned
   std::vector<uint64_t> offsets;  // of each, in elements; 64-byte aligned
   uint64_t count = 0;             // elements of the whole
+  uint64_t key = 0;               // of its contents: buckets with one key have one layout
 };
 
 // Walks the list in its order: tensors that can be fused fill a bucket until it is full; what
@@ -62,6 +63,7 @@ class Plan {
   struct Known {
     TensorSpec spec;
     bool regular = true;
+    bool declared = false;  // keeps its bucket whatever else is learned
     int bucket = -1;
     int strikes = 0;  // how often it was skipped
     int runs = 0;     // since it was skipped last

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "horon/base/error.h"
+#include "horon/base/log.h"
 #include "horon/base/text.h"
 
 namespace horon {
@@ -60,9 +61,43 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
   std::vector<int> all(static_cast<size_t>(world_->size()));
   std::iota(all.begin(), all.end(), 0);
   sets_[next_set_++] = make_set(all);
+  if (!options.store || world_->size() == 1) return;
+  StallMonitor::Options stall = options.stall;
+  stall.rank = world_->rank();
+  const Log log(LogLevel::kWarn, fmt::format("rank {}/{}", world_->rank(), world_->size()));
+  monitor_ = std::make_unique<StallMonitor>(
+      stall, make_prefix_store(options.store, "runtime/"),
+      StallMonitor::Events{
+          [this] { return longest_wait(); }, [this] { return own_state(); },
+          options.warn ? options.warn : [log](const std::string& line) { log.warn("{}", line); },
+          [this](const std::vector<int>& ranks) { world_->give_up_on(ranks); }});
 }
 
 Runtime::~Runtime() = default;
+
+std::optional<LongWait> Runtime::longest_wait() const {
+  std::optional<LongWait> found;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, set] : sets_) {
+    for (const auto& lane : {set->bulk, set->urgent}) {
+      const auto oldest = lane ? lane->oldest() : std::nullopt;
+      if (oldest && (!found || oldest->second < found->since))
+        found = {oldest->first, oldest->second, set->ranks};
+    }
+  }
+  return found;
+}
+
+RankState Runtime::own_state() const {
+  RankState state;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, set] : sets_) {
+    for (const auto& lane : {set->bulk, set->urgent}) {
+      if (lane) lane->describe(state);
+    }
+  }
+  return state;
+}
 
 int Runtime::rank() const { return world_->rank(); }
 int Runtime::size() const { return world_->size(); }
@@ -74,9 +109,14 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
   for (const bool urgent : {false, true}) {
     auto comm = world_->group(ranks);
     if (!comm) continue;
-    const Lane::Options options{options_.limits, options_.timeout,
+    const Lane::Options options{options_.limits,
+                                options_.timeout,
                                 urgent ? "hrn-urgent" : "hrn-bulk",
-                                static_cast<uint8_t>(urgent ? 1 : 0), recorder_};
+                                static_cast<uint8_t>(urgent ? 1 : 0),
+                                recorder_,
+                                [this] {
+                                  if (monitor_) monitor_->wake();
+                                }};
     (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
   }
   set->plain = world_->group(ranks);

@@ -8,6 +8,7 @@
 
 #include "horon/comm/communicator.h"
 #include "horon/runtime/lane.h"
+#include "horon/runtime/stall.h"
 
 namespace horon {
 
@@ -25,6 +26,11 @@ struct NamedOptions {
 struct RuntimeOptions {
   PlanLimits limits;
   Milliseconds timeout{600'000};  // longest wait for ranks that are alive but late
+  // Shared by all ranks: with it, waits are explained, and ranks that went silent end them. May be
+  // null.
+  std::shared_ptr<Store> store;
+  StallMonitor::Options stall;
+  std::function<void(const std::string& line)> warn;  // default: the log
 };
 
 // Memory for the buckets of declared tensors, and where in it each tensor lies.
@@ -100,6 +106,8 @@ class Runtime {
     std::shared_ptr<Lane> urgent;         // what has a priority
     std::shared_ptr<Communicator> plain;  // what has no name
   };
+  std::optional<LongWait> longest_wait() const;
+  RankState own_state() const;
   std::shared_ptr<Set> make_set(const std::vector<int>& ranks);
   std::shared_ptr<Set> find_set(int set) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
@@ -111,6 +119,7 @@ class Runtime {
   mutable std::mutex mutex_;  // guards the two below
   std::map<int, std::shared_ptr<Set>> sets_;
   int next_set_ = 0;
+  std::unique_ptr<StallMonitor> monitor_;  // last: uses all the others
 };
 
 }  // namespace horon

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <barrier>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -135,6 +136,16 @@ TEST(RuntimeBuckets, DeclaredTensorsAreReducedWithoutACopy) {
     }
     EXPECT_EQ(runtime.counters().bytes_copied, 0U);
     EXPECT_EQ(runtime.counters().control_messages, 0U);
+    // What is learned later leaves the declared buckets where they are.
+    for (int step = 0; step < 5; ++step) {
+      std::vector<float> loss(1, 1.0F);
+      std::vector<Work> works;
+      for (size_t i = specs.size(); i-- > 0;)
+        works.push_back(runtime.all_reduce(specs[i].name, memory.views[i]));
+      for (const Work& work : works) work.wait();
+      runtime.run_all_reduce("loss", view_of(loss));
+    }
+    EXPECT_EQ(runtime.counters().bytes_copied, 0U);
   });
   EXPECT_THROW(on_ranks(2,
                         [](Runtime& runtime) {
@@ -366,6 +377,71 @@ TEST(RuntimeTrace, TheTimelineOfEachRank) {
   EXPECT_EQ(count, 6U);
 }
 
+TEST(RuntimeStall, SaysWhoHasNotSubmittedWhat) {
+  const auto store = make_memory_store();
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  RuntimeOptions options;
+  options.store = store;
+  options.stall.ask_after = Milliseconds(50);
+  options.stall.warn_after = Milliseconds(200);
+  options.warn = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  on_ranks(
+      3,
+      [&](Runtime& runtime) {
+        std::vector<float> data(3, 1.0F);
+        runtime.run_all_reduce("conv4", view_of(data));
+        // Rank 1 is alive but busy: it is waited for, and named.
+        while (runtime.rank() == 1) {
+          const std::lock_guard lock(mutex);
+          if (lines.size() >= 2) break;
+        }
+        runtime.run_all_reduce("fc.weight", view_of(data));
+      },
+      options);
+  ASSERT_GE(lines.size(), 2U);
+  EXPECT_NE(lines[0].find("waiting for 'fc.weight'"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("rank 1 has not submitted it; rank 1 last finished 'conv4'"),
+            std::string::npos)
+      << lines[0];
+}
+
+TEST(RuntimeStall, LinesForPeople) {
+  RankState has{{"x"}, "y", 2000};
+  RankState lacks{{}, "conv4", 12'300};
+  EXPECT_EQ(explain_wait("x", Milliseconds(10'500), {1, 2, 3}, {lacks, has, lacks}),
+            "waiting for 'x' for 10 s: ranks 1, 3 have not submitted it; rank 1 last finished "
+            "'conv4' 12.3 s ago; "
+            "rank 3 last finished 'conv4' 12.3 s ago");
+  EXPECT_EQ(explain_wait("x", Milliseconds(5000), {1}, {std::nullopt}),
+            "waiting for 'x' for 5 s: rank 1 does not answer");
+  EXPECT_EQ(unpack_state(pack_state(lacks)).last_ms, 12'300);
+}
+
+TEST(RuntimeStall, ASilentRankEndsTheOperation) {
+  const auto store = make_memory_store();
+  auto world = make_local_world(2);
+  RuntimeOptions options;
+  options.store = store;
+  options.stall.ask_after = Milliseconds(50);
+  options.stall.silence = Milliseconds(200);
+  options.warn = [](const std::string&) {};
+  // Rank 1 has no runtime that could answer.
+  Runtime runtime(std::move(world[0]), options);
+  std::vector<float> data(3, 1.0F);
+  const Stopwatch watch;
+  try {
+    runtime.run_all_reduce("x", view_of(data));
+    FAIL() << "summed with nobody";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{1});
+  }
+  EXPECT_LT(watch.seconds(), 5.0);
+}
+
 TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
   const auto entries = [](const char* folder) {
     return std::distance(std::filesystem::directory_iterator(folder), {});
@@ -502,7 +578,9 @@ TEST(RuntimeEnd, WorkInFlightEndsWithAnError) {
   std::vector<float> data(3, 1.0F);
   Work work;
   {
-    Runtime lonely(std::move(world[0]), {.limits = {}, .timeout = Milliseconds(200)});
+    RuntimeOptions options;
+    options.timeout = Milliseconds(200);
+    Runtime lonely(std::move(world[0]), options);
     std::vector<float> planned(3, 1.0F);
     work = lonely.all_reduce("never", view_of(data));
   }

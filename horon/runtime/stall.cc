@@ -1,0 +1,182 @@
+#include "horon/runtime/stall.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "horon/base/error.h"
+#include "horon/net/wire.h"
+
+namespace horon {
+
+std::string pack_state(const RankState& state) {
+  return Packer()
+      .texts(state.pending)
+      .text(state.last)
+      .u64(static_cast<uint64_t>(state.last_ms))
+      .take();
+}
+
+RankState unpack_state(const std::string& bytes) {
+  Unpacker from(bytes);
+  RankState state;
+  state.pending = from.texts();
+  state.last = from.text();
+  state.last_ms = static_cast<int64_t>(from.u64());
+  from.end();
+  return state;
+}
+
+std::string explain_wait(const std::string& name, Milliseconds waited,
+                         const std::vector<int>& ranks,
+                         const std::vector<std::optional<RankState>>& answers) {
+  std::vector<int> without;
+  std::vector<int> silent;
+  std::string details;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!answers[i]) {
+      silent.push_back(ranks[i]);
+      continue;
+    }
+    const auto& pending = answers[i]->pending;
+    if (std::find(pending.begin(), pending.end(), name) != pending.end()) continue;
+    without.push_back(ranks[i]);
+    if (without.size() > 4) continue;  // the first few are enough to see
+    details += answers[i]->last.empty()
+                   ? fmt::format("; rank {} has finished nothing yet", ranks[i])
+                   : fmt::format("; rank {} last finished '{}' {:.1f} s ago", ranks[i],
+                                 answers[i]->last, static_cast<double>(answers[i]->last_ms) * 1e-3);
+  }
+  std::string text = fmt::format("waiting for '{}' for {} s", name, waited.count() / 1000);
+  if (!without.empty()) {
+    text += fmt::format(": {} {} not submitted it", name_ranks(without),
+                        without.size() == 1 ? "has" : "have");
+  } else if (silent.empty()) {
+    text += ": all ranks have submitted it; is it behind something else?";
+  }
+  text += details;
+  if (!silent.empty()) {
+    text += fmt::format("{} {} {} not answer", without.empty() ? ":" : ";", name_ranks(silent),
+                        silent.size() == 1 ? "does" : "do");
+  }
+  return text;
+}
+
+StallMonitor::StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events)
+    : options_(options), store_(std::move(store)), events_(std::move(events)) {
+  watcher_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "hrn-stall");
+    watch();
+  });
+  answerer_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "hrn-answer");
+    answer();
+  });
+}
+
+StallMonitor::~StallMonitor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_all();
+  watcher_.join();
+  try {  // a question of our own ends the wait for one
+    store_->set(fmt::format("stall/ask/{}/{}", options_.rank, heard_.load()), "",
+                Deadline::after(std::chrono::seconds(1)));
+  } catch (const std::exception&) {  // the store is gone, and with it the wait
+  }
+  answerer_.join();
+}
+
+void StallMonitor::wake_up() {
+  asleep_ = false;
+  changed_.notify_all();
+}
+
+void StallMonitor::watch() {
+  std::unique_lock lock(mutex_);
+  const auto tick = options_.ask_after / 2;
+  int idle = 0;
+  while (!stops_) {
+    lock.unlock();
+    const auto wait = events_.longest();
+    const bool long_wait = wait && Clock::now() - wait->since >= options_.ask_after;
+    if (long_wait) examine(*wait);
+    lock.lock();
+    if (stops_) return;
+    idle = wait ? 0 : idle + 1;
+    if (idle >= 2) {  // nothing for a while: until something is submitted
+      asleep_ = true;
+      changed_.wait(lock, [&] { return stops_ || !asleep_; });
+      idle = 0;
+    } else {
+      changed_.wait_for(lock, tick);
+    }
+  }
+}
+
+void StallMonitor::examine(const LongWait& wait) {
+  std::vector<int> others;
+  for (const int rank : wait.ranks) {
+    if (rank != options_.rank) others.push_back(rank);
+  }
+  const auto answers = ask(others);
+  std::vector<int> silent;
+  for (size_t i = 0; i < others.size(); ++i) {
+    if (!answers[i]) silent.push_back(others[i]);
+  }
+  const auto waited = std::chrono::duration_cast<Milliseconds>(Clock::now() - wait.since);
+  const bool warns = waited >= options_.warn_after && warned_ != wait.since;
+  if (warns || !silent.empty()) events_.warn(explain_wait(wait.name, waited, others, answers));
+  if (warns) warned_ = wait.since;
+  if (!silent.empty()) events_.lost(silent);
+}
+
+// Numbers of questions to a rank are counted by the store, so that askers do not collide.
+std::vector<std::optional<RankState>> StallMonitor::ask(const std::vector<int>& ranks) {
+  std::vector<std::optional<RankState>> answers(ranks.size());
+  const Deadline deadline = Deadline::after(options_.silence);
+  try {
+    std::vector<std::string> keys;
+    const uint64_t question = asked_++;
+    for (const int rank : ranks) {
+      keys.push_back(fmt::format("stall/answer/{}/{}/{}", options_.rank, question, rank));
+      const int64_t number = store_->add(fmt::format("stall/count/{}", rank), 1, deadline) - 1;
+      store_->set(fmt::format("stall/ask/{}/{}", rank, number), keys.back(), deadline);
+    }
+    for (size_t i = 0; i < keys.size(); ++i) {
+      try {
+        answers[i] = unpack_state(store_->get(keys[i], deadline));
+        store_->remove(keys[i], deadline);
+      } catch (const TimeoutError&) {  // silent so far
+      }
+    }
+  } catch (const Error&) {  // the store is gone: nobody can be asked, so nobody is silent
+    std::fill(answers.begin(), answers.end(), RankState());
+  }
+  return answers;
+}
+
+void StallMonitor::answer() {
+  while (true) {
+    try {
+      const std::string key = fmt::format("stall/ask/{}/{}", options_.rank, heard_.load());
+      const std::string reply = store_->get(key, Deadline::after(std::chrono::hours(24)));
+      {
+        const std::lock_guard lock(mutex_);
+        if (stops_) return;
+      }
+      const Deadline soon = Deadline::after(std::chrono::seconds(5));
+      ++heard_;
+      store_->remove(key, soon);
+      if (!reply.empty()) store_->set(reply, pack_state(events_.state()), soon);
+    } catch (const TimeoutError&) {    // a quiet day
+    } catch (const std::exception&) {  // the store is gone
+      return;
+    }
+  }
+}
+
+}  // namespace horon

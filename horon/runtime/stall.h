@@ -1,0 +1,87 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "horon/base/time.h"
+#include "horon/net/store.h"
+
+namespace horon {
+
+// What a rank says about itself when another waits.
+struct RankState {
+  std::vector<std::string> pending;  // names that it has submitted and that are not over
+  std::string last;                  // name of what it finished last; empty: nothing yet
+  int64_t last_ms = 0;               // how long ago
+};
+std::string pack_state(const RankState& state);
+RankState unpack_state(const std::string& bytes);
+
+// The operation that this rank waits for longest.
+struct LongWait {
+  std::string name;
+  Clock::time_point since;
+  std::vector<int> ranks;  // of its set
+};
+
+// Pure: one line for people. answers[i] is of ranks[i]; nothing: it did not answer.
+std::string explain_wait(const std::string& name, Milliseconds waited,
+                         const std::vector<int>& ranks,
+                         const std::vector<std::optional<RankState>>& answers);
+
+// Watches what this rank waits for. After a second it asks the others through the store how they
+// are; one that does not answer within five is taken for lost. After ten it says who has not
+// submitted what it waits for. Two threads: one asks, one answers; both sleep while nothing waits.
+class StallMonitor {
+ public:
+  struct Options {
+    int rank = 0;
+    Milliseconds ask_after{1000};
+    Milliseconds silence{4500};
+    Milliseconds warn_after{10'000};
+  };
+  struct Events {
+    std::function<std::optional<LongWait>()> longest;  // now
+    std::function<RankState()> state;                  // of this rank, now
+    std::function<void(const std::string& line)> warn;
+    std::function<void(const std::vector<int>& ranks)> lost;  // they are silent
+  };
+  StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events);
+  ~StallMonitor();
+  StallMonitor(const StallMonitor&) = delete;
+  StallMonitor& operator=(const StallMonitor&) = delete;
+
+  // Something was submitted. Costs nothing while the monitor is awake.
+  void wake() {
+    if (asleep_.load(std::memory_order_relaxed)) wake_up();
+  }
+
+ private:
+  void wake_up();
+  void watch();
+  void answer();
+  void examine(const LongWait& wait);
+  std::vector<std::optional<RankState>> ask(const std::vector<int>& ranks);
+
+  Options options_;
+  std::shared_ptr<Store> store_;
+  Events events_;
+  std::atomic<bool> asleep_{false};
+  std::mutex mutex_;  // guards stops_
+  std::condition_variable changed_;
+  bool stops_ = false;
+  uint64_t asked_ = 0;              // questions of ours
+  Clock::time_point warned_;        // of the wait that was warned about last
+  std::atomic<uint64_t> heard_{0};  // questions to us
+  std::thread watcher_;
+  std::thread answerer_;
+};
+
+}  // namespace horon
