@@ -127,6 +127,8 @@ ExactSum Communicator::exact_sum(uint64_t count, DType dtype, uint64_t shards) {
   return ExactSum(count, dtype, shards, allocate, state_->job->settings.device);
 }
 
+std::vector<uint64_t> Communicator::away_us() const { return state_->executor.away_us(); }
+
 void Communicator::give_up_on(const std::vector<int>& ranks) {
   state_->job->backend->mark_dead({FailureKind::kTimeout, ranks});
 }

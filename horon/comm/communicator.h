@@ -77,6 +77,9 @@ class Communicator {
   // An exact sum whose arrays live in that memory.
   ExactSum exact_sum(uint64_t count, DType dtype, uint64_t shards);
 
+  // Microseconds that each member has spent between operations, in all: a straggler's number grows
+  // fastest. As of the last operation.
+  std::vector<uint64_t> away_us() const;
   // Something outside knows that these ranks (of the job) do not answer: operations in flight end
   // with TimeoutError naming them, here and on the other ranks.
   void give_up_on(const std::vector<int>& ranks);

@@ -56,7 +56,8 @@ Executor::Executor(std::shared_ptr<Backend> backend, std::unique_ptr<Channel> ch
       options_(std::move(options)),
       name_(backend_->name()),
       table_(options_.algorithm, channel_->inline_bytes()),
-      last_active_(options_.members.size()) {
+      last_active_(options_.members.size()),
+      away_us_(options_.members.size()) {
   std::iota(last_active_.begin(), last_active_.end(), 0);
 }
 
@@ -140,6 +141,7 @@ void Executor::run_on_host(const Request& request, Milliseconds timeout) {
   check(said, active);
   try {
     for (size_t i = 0; i < items.size(); ++i) move(items[i], said[i], active, timeout);
+    last_end_ = Clock::now();
   } catch (const PeerLostError&) {
     throw;
   } catch (const TimeoutError&) {
@@ -246,8 +248,11 @@ std::vector<Executor::Said> Executor::tell(std::vector<Item>& items, const Heade
   } else if (blob.size() <= channel_->inline_bytes()) {
     told = blob;
   }
+  const auto away = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - last_end_);
+  header.away_us = static_cast<uint32_t>(std::clamp<int64_t>(away.count(), 0, UINT32_MAX));
   channel_->arrive(header, told, timeout);
   const auto all = channel_->headers();
+  for (size_t member = 0; member < all.size(); ++member) away_us_[member] += all[member].away_us;
   if (std::any_of(all.begin(), all.end(),
                   [](const Header& one) { return one.kind == OpKind::kDeviate; }))
     throw Deviated();

@@ -30,6 +30,9 @@ class Executor {
   bool run_unless_deviated(const Request& request);
   void deviate(Milliseconds timeout);
 
+  // Microseconds that each member has spent between operations, in all.
+  const std::vector<uint64_t>& away_us() const { return away_us_; }
+
   int index() const { return channel_->index(); }
   int size() const { return channel_->size(); }
 
@@ -71,6 +74,8 @@ class Executor {
   std::string name_;  // of the backend
   AlgorithmTable table_;
   std::vector<int> last_active_;  // who contributed last time: for join
+  std::vector<uint64_t> away_us_;
+  Clock::time_point last_end_ = Clock::now();
 };
 
 }  // namespace horon

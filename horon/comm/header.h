@@ -34,7 +34,8 @@ struct Header {
   uint8_t is_invalid = 0;  // the request makes no sense; `name` says why
   uint8_t on_device = 0;   // the payload goes from device to device, not through the host
   uint8_t reserved = 0;
-  char name[48] = {};  // beginning of the name, for messages
+  uint32_t away_us = 0;  // since this rank's last operation ended: how long it did other things
+  char name[44] = {};    // beginning of the name, for messages
 };
 static_assert(sizeof(Header) == 128);
 

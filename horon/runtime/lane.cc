@@ -417,6 +417,7 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
   }
   ++counters_.collectives;
   counters_.bytes += whole.bytes();
+  look_for_stragglers();
   trace(items, whole.bytes(), begun, error != nullptr);
   finish(items, error);
   return true;
@@ -503,6 +504,13 @@ void Lane::trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, 
   event.begun_ns = begun;
   event.ended_ns = trace_now();
   options_.recorder->record(event);
+}
+
+// Rank 0 speaks for all: every rank sees the same numbers.
+void Lane::look_for_stragglers() {
+  if (comm_->rank() != 0 || comm_->size() < 2 || !options_.warn) return;
+  const std::string line = stragglers_.add(comm_->away_us(), comm_->members());
+  if (!line.empty()) options_.warn(line);
 }
 
 void Lane::finish(std::vector<Item>& items, std::exception_ptr error) {

@@ -40,9 +40,10 @@ class Lane {
     PlanLimits limits;
     Milliseconds timeout{600'000};  // longest wait for other ranks
     std::string name = "hrn-lane";
-    uint8_t number = 0;                  // in traces
-    std::shared_ptr<Recorder> recorder;  // may be null
-    std::function<void()> on_submit;     // may be null
+    uint8_t number = 0;                                 // in traces
+    std::shared_ptr<Recorder> recorder;                 // may be null
+    std::function<void()> on_submit;                    // may be null
+    std::function<void(const std::string& line)> warn;  // may be null
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error.
@@ -113,6 +114,7 @@ class Lane {
   Item take(const std::string& name);
   void put_back(std::vector<Item> items);
   void finish(std::vector<Item>& items, std::exception_ptr error);
+  void look_for_stragglers();
   void trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, bool failed) const;
   void fail_all(const std::exception_ptr& error);
   const OwnedBuffer& memory_of(int bucket);
@@ -141,6 +143,7 @@ class Lane {
   std::string last_finished_;
   Clock::time_point last_finished_at_;
   RuntimeCounters counters_;
+  StragglerWatch stragglers_;                             // of whoever drives
   std::map<std::string, std::unique_ptr<Codec>> codecs_;  // of whoever drives
   std::map<std::string, OwnedBuffer> wire_;               // their memory, by tensor
   std::thread thread_;

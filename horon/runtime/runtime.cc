@@ -58,19 +58,21 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
     : world_(std::move(world)),
       options_(options),
       recorder_(std::make_shared<Recorder>(world_->rank())) {
+  if (!options_.warn) {
+    const Log log(LogLevel::kWarn, fmt::format("rank {}/{}", world_->rank(), world_->size()));
+    options_.warn = [log](const std::string& line) { log.warn("{}", line); };
+  }
   std::vector<int> all(static_cast<size_t>(world_->size()));
   std::iota(all.begin(), all.end(), 0);
   sets_[next_set_++] = make_set(all);
   if (!options.store || world_->size() == 1) return;
   StallMonitor::Options stall = options.stall;
   stall.rank = world_->rank();
-  const Log log(LogLevel::kWarn, fmt::format("rank {}/{}", world_->rank(), world_->size()));
   monitor_ = std::make_unique<StallMonitor>(
       stall, make_prefix_store(options.store, "runtime/"),
-      StallMonitor::Events{
-          [this] { return longest_wait(); }, [this] { return own_state(); },
-          options.warn ? options.warn : [log](const std::string& line) { log.warn("{}", line); },
-          [this](const std::vector<int>& ranks) { world_->give_up_on(ranks); }});
+      StallMonitor::Events{[this] { return longest_wait(); }, [this] { return own_state(); },
+                           options_.warn,
+                           [this](const std::vector<int>& ranks) { world_->give_up_on(ranks); }});
 }
 
 Runtime::~Runtime() = default;
@@ -116,7 +118,8 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
                                 recorder_,
                                 [this] {
                                   if (monitor_) monitor_->wake();
-                                }};
+                                },
+                                options_.warn};
     (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
   }
   set->plain = world_->group(ranks);

@@ -409,6 +409,28 @@ TEST(RuntimeStall, SaysWhoHasNotSubmittedWhat) {
       << lines[0];
 }
 
+TEST(RuntimeStall, AStragglerIsNamedWithinTwentySteps) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  RuntimeOptions options;
+  options.warn = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  on_ranks(
+      3,
+      [&](Runtime& runtime) {
+        for (int step = 0; step < 20; ++step) {
+          std::vector<float> data(3, 1.0F);
+          std::this_thread::sleep_for(Milliseconds(runtime.rank() == 1 ? 12 : 4));  // its work
+          runtime.run_all_reduce("x", view_of(data));
+        }
+      },
+      options);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("rank 1 is slow"), std::string::npos) << lines[0];
+}
+
 TEST(RuntimeStall, LinesForPeople) {
   RankState has{{"x"}, "y", 2000};
   RankState lacks{{}, "conv4", 12'300};
@@ -471,7 +493,7 @@ TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
 
 TEST(RuntimeOperations, ExactSumsHaveOneHashOnAnyNumberOfRanks) {
   std::vector<float> first;
-  for (const int size : {1, 2, 3, 4}) {
+  for (const int size : {1, 2, 3, 4, 5, 6, 7, 8}) {
     on_ranks(size, [&](Runtime& runtime) {
       constexpr uint64_t kShards = 8;
       std::vector<float> out(1000);
@@ -488,6 +510,30 @@ TEST(RuntimeOperations, ExactSumsHaveOneHashOnAnyNumberOfRanks) {
       if (first.empty()) first = out;
       EXPECT_EQ(first, out) << size;
     });
+  }
+}
+
+TEST(RuntimeOperations, FastSumsHaveTheSameBitsInEveryRun) {
+  std::vector<std::vector<float>> runs;
+  for (int run = 0; run < 5; ++run) {
+    on_ranks(4, [&](Runtime& runtime) {
+      std::mt19937 random(static_cast<unsigned>(runtime.rank()));
+      std::vector<std::vector<float>> data(30, std::vector<float>(501));
+      for (auto& one : data)
+        for (float& value : one) value = std::normal_distribution<float>()(random);
+      std::vector<size_t> order(data.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(),
+                   std::mt19937(static_cast<unsigned>(run * 10 + runtime.rank())));
+      std::vector<Work> works;
+      for (const size_t i : order)
+        works.push_back(runtime.all_reduce(fmt::format("t{}", i), view_of(data[i])));
+      for (const Work& work : works) work.wait();
+      if (runtime.rank() != 0) return;
+      runs.emplace_back();
+      for (const auto& one : data) runs.back().insert(runs.back().end(), one.begin(), one.end());
+    });
+    EXPECT_EQ(runs.front(), runs.back()) << run;
   }
 }
 

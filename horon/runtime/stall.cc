@@ -63,6 +63,33 @@ std::string explain_wait(const std::string& name, Milliseconds waited,
   return text;
 }
 
+std::string StragglerWatch::add(const std::vector<uint64_t>& away_us,
+                                const std::vector<int>& ranks) {
+  if (before_.empty()) {
+    before_ = away_us;
+    slow_.resize(away_us.size());
+  }
+  if (++operations_ % kWindow != 0) return "";
+  std::vector<uint64_t> spent(away_us.size());
+  for (size_t i = 0; i < spent.size(); ++i) spent[i] = (away_us[i] - before_[i]) / kWindow;
+  before_ = away_us;
+  std::vector<uint64_t> sorted = spent;
+  std::sort(sorted.begin(), sorted.end());
+  const uint64_t median = sorted[(sorted.size() - 1) / 2];
+  std::string line;
+  for (size_t i = 0; i < spent.size(); ++i) {
+    const bool slow = spent[i] > median + median / 2 && spent[i] > median + 1000;
+    slow_[i] = slow ? slow_[i] + 1 : 0;
+    if (slow_[i] == 2) {
+      line = fmt::format(
+          "rank {} is slow: {:.1f} ms between operations, half of the ranks take {:.1f} "
+          "or less; the others wait for it",
+          ranks[i], static_cast<double>(spent[i]) * 1e-3, static_cast<double>(median) * 1e-3);
+    }
+  }
+  return line;
+}
+
 StallMonitor::StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events)
     : options_(options), store_(std::move(store)), events_(std::move(events)) {
   watcher_ = std::thread([this] {

@@ -36,6 +36,21 @@ std::string explain_wait(const std::string& name, Milliseconds waited,
                          const std::vector<int>& ranks,
                          const std::vector<std::optional<RankState>>& answers);
 
+// Names ranks that take much longer than the others between operations. Pure but for what it
+// remembers: fed with each operation's totals (Communicator::away_us).
+class StragglerWatch {
+ public:
+  // A line for people when a rank is slow for the second window in a row (and was not named
+  // before), else empty.
+  std::string add(const std::vector<uint64_t>& away_us, const std::vector<int>& ranks);
+
+ private:
+  static constexpr int kWindow = 8;  // operations
+  std::vector<uint64_t> before_;
+  std::vector<int> slow_;  // windows in a row
+  int operations_ = 0;
+};
+
 // Watches what this rank waits for. After a second it asks the others through the store how they
 // are; one that does not answer within five is taken for lost. After ten it says who has not
 // submitted what it waits for. Two threads: one asks, one answers; both sleep while nothing waits.
