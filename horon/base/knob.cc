@@ -15,7 +15,7 @@
 namespace horon {
 namespace {
 
-constexpr std::array<Knob, 16> kKnobs = {{
+constexpr std::array<Knob, 22> kKnobs = {{
     {"backend", KnobType::kText, "auto",
      "collectives over: auto, self, local, shm, gloo, mpi, hier or nccl; auto takes shm on one "
      "host, "
@@ -49,6 +49,19 @@ constexpr std::array<Knob, 16> kKnobs = {{
     {"interface", KnobType::kText, "",
      "network interface or address for connections between hosts; empty: the one over which this "
      "host reached the store, or reaches its peers"},
+    {"bucket_bytes", KnobType::kBytes, "25MB",
+     "tensors are reduced together until they are this large"},
+    {"first_bucket_bytes", KnobType::kBytes, "1MB",
+     "the same for the first bucket of a step, so that the wire does not wait long"},
+    {"stall_warning_time", KnobType::kDuration, "10s",
+     "after how long a wait for other ranks is explained: who has not submitted what"},
+    {"stall_shutdown_time", KnobType::kDuration, "600s",
+     "after how long a wait for ranks that are alive but busy ends with TimeoutError"},
+    {"timeline", KnobType::kText, "",
+     "every rank writes what it does to this path and its rank; `horon trace merge` makes one "
+     "file"},
+    {"flight_folder", KnobType::kText, "",
+     "where the last operations are written after an error and on SIGUSR1; empty: TMPDIR"},
     {"parts", KnobType::kText, "",
      "folder with libhoron_*.so; empty: beside the program, then ../lib/horon"},
     {"log_level", KnobType::kText, "warn", "debug, info, warn, error or off"},

@@ -1,11 +1,15 @@
 #include "horon/c/horon.h"
 
+#include <semaphore.h>
+#include <signal.h>
+
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "horon/base/error.h"
@@ -98,6 +102,7 @@ NamedOptions options_of(const horon_options* given) {
   options.postscale = given->postscale;
   options.priority = given->priority;
   options.set = given->set;
+  if (given->codec != nullptr) options.codec = given->codec;
   return options;
 }
 
@@ -127,6 +132,38 @@ void forget(Job& job, horon_handle handle) {
   job.operations.erase(handle);
 }
 
+// A handler may only post; a thread that lives as long as the process writes.
+sem_t& dump_asked() {
+  static sem_t semaphore;
+  return semaphore;
+}
+
+void dump_on_signal() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction now {};
+    sigaction(SIGUSR1, nullptr, &now);
+    if (now.sa_handler != SIG_DFL) return;  // somebody else's
+    sem_init(&dump_asked(), 0, 0);
+    std::thread([] {
+      while (true) {
+        while (sem_wait(&dump_asked()) != 0) {
+        }
+        std::shared_ptr<Job> job;
+        {
+          const std::lock_guard lock(job_mutex());
+          job = job_slot();
+        }
+        if (job) job->runtime->dump_last();
+      }
+    }).detach();
+    struct sigaction action {};
+    action.sa_handler = [](int) { sem_post(&dump_asked()); };
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGUSR1, &action, nullptr);
+  });
+}
+
 template <typename Read>
 int query(const Read& read) {
   const std::lock_guard lock(job_mutex());
@@ -147,7 +184,9 @@ uint64_t total(const std::vector<uint64_t>& counts) {
 
 extern "C" {
 
-void horon_options_init(horon_options* options) { *options = {HORON_SUM, 0, 1.0, 1.0, 0, 0}; }
+void horon_options_init(horon_options* options) {
+  *options = {HORON_SUM, 0, 1.0, 1.0, 0, 0, nullptr};
+}
 
 int horon_init(void) {
   return code_of([] {
@@ -158,11 +197,11 @@ int horon_init(void) {
     job->world = join_world(knobs);
     auto comm = make_communicator(job->world, knobs);
     job->topology = comm->topology();
-    RuntimeOptions options;
+    RuntimeOptions options = runtime_options(knobs);
     options.store = job->world.store;
     job->runtime = std::make_unique<Runtime>(std::move(comm), options);
-    const auto timeline = process_env("HORON_TIMELINE");
-    if (timeline && !timeline->empty()) job->runtime->start_timeline(*timeline);
+    if (!knobs.text("timeline").empty()) job->runtime->start_timeline(knobs.text("timeline"));
+    dump_on_signal();
     job_slot() = std::move(job);
   });
 }

@@ -47,11 +47,15 @@ typedef struct {
   double postscale; /* factor on what comes out */
   int32_t priority; /* above 0: may overtake what is below */
   int32_t set;      /* process set; 0: all ranks */
+  const char*
+      codec; /* f32 all-reduce, sum or average: "fp16", "bf16", "fp16+feedback"; null: none */
 } horon_options;
 
 HORON_C_API void horon_options_init(horon_options* options);
 
-HORON_C_API int horon_init(void);     /* again after horon_shutdown: a new communicator */
+/* Again after horon_shutdown: a new communicator. If the process does nothing on SIGUSR1, it writes
+ * its last operations to a file from now on (HORON_FLIGHT_FOLDER). */
+HORON_C_API int horon_init(void);
 HORON_C_API int horon_shutdown(void); /* work in flight ends with an error */
 HORON_C_API int horon_is_initialized(void);
 /* -1 before horon_init. */

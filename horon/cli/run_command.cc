@@ -37,6 +37,8 @@ struct RunFlags {
   std::string timeline;
   double gloo_timeout = 0;
   double stall_shutdown = 0;
+  double stall_warning = 0;
+  double fusion_mb = 0;
   int port = 0;
   bool verbose = false;
   bool timestamps = false;
@@ -75,7 +77,12 @@ launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
   if (!globals.config.empty()) variables["HORON_CONFIG"] = fs::absolute(globals.config).string();
   for (const auto& [name, value] : globals.flags) variables[knob_env(name)] = value;
   const auto seconds = [](double value) { return fmt::format("{}s", value); };
-  if (flags.stall_shutdown > 0) variables["HORON_TIMEOUT"] = seconds(flags.stall_shutdown);
+  if (flags.stall_shutdown > 0)
+    variables["HORON_STALL_SHUTDOWN_TIME"] = seconds(flags.stall_shutdown);
+  if (flags.stall_warning > 0) variables["HORON_STALL_WARNING_TIME"] = seconds(flags.stall_warning);
+  if (flags.fusion_mb > 0)
+    variables["HORON_BUCKET_BYTES"] =
+        fmt::format("{}", static_cast<uint64_t>(flags.fusion_mb * 1048576));
   if (flags.gloo_timeout > 0) variables["HORON_TIMEOUT"] = seconds(flags.gloo_timeout);
   if (flags.gloo) variables["HORON_CROSS_BACKEND"] = "gloo";
   if (flags.flat) variables["HORON_BACKEND"] = "gloo";
@@ -197,7 +204,11 @@ void add_run_flags(CLI::App& run, RunFlags& flags) {
   run.add_option("--binding-args", flags.binding_args, "arguments for mpirun that bind its ranks");
   run.add_flag("--gloo", flags.gloo, "Gloo between hosts, also under mpirun");
   run.add_option("--gloo-timeout-seconds", flags.gloo_timeout, "as --timeout");
-  run.add_option("--stall-check-shutdown-time-seconds", flags.stall_shutdown, "as --timeout");
+  run.add_option("--stall-check-shutdown-time-seconds", flags.stall_shutdown,
+                 "as --stall-shutdown-time");
+  run.add_option("--stall-check-warning-time-seconds", flags.stall_warning,
+                 "as --stall-warning-time");
+  run.add_option("--fusion-threshold-mb", flags.fusion_mb, "as --bucket-bytes, in MB");
   run.add_flag("--no-hierarchical-allreduce", flags.flat, "one level over Gloo, as --backend gloo");
 }
 

@@ -19,14 +19,12 @@ struct OldFlag {
 };
 
 constexpr const char* kNoCycle = "there is no polling cycle";
-constexpr const char* kPlanned = "what is fused is planned once, from names and sizes";
 constexpr const char* kNoTuning =
     "nothing is searched for at run time: see `horon info --algorithms`";
 constexpr const char* kStall = "a rank that waits is always watched and named; see --timeout";
 
 constexpr std::array kNoted = {
     OldFlag{"--disable-cache", 0, "nothing is remembered between runs"},
-    OldFlag{"--fusion-threshold-mb", 1, kPlanned},
     OldFlag{"--cycle-time-ms", 1, kNoCycle},
     OldFlag{"--cache-capacity", 1, "steady state negotiates nothing, so nothing is cached"},
     OldFlag{"--hierarchical-allreduce", 0, "several hosts are always reduced in two levels"},
@@ -40,7 +38,6 @@ constexpr std::array kNoted = {
     OldFlag{"--autotune-gaussian-process-noise", 1, kNoTuning},
     OldFlag{"--timeline-mark-cycles,--no-timeline-mark-cycles", 0, kNoCycle},
     OldFlag{"--stall-check,--no-stall-check", 0, kStall},
-    OldFlag{"--stall-check-warning-time-seconds", 1, kStall},
     OldFlag{"--mpi-threads-disable,--no-mpi-threads-disable", 0, "MPI is always used with threads"},
     OldFlag{"--tcp", 0, "mpirun takes such choices through --mpi-args"},
     OldFlag{"--num-nccl-streams", 1, "one stream is enough"},

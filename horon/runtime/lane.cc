@@ -203,6 +203,7 @@ bool Lane::step(Lock& lock, Clock::time_point& later) {
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     fail_all(std::current_exception());
+    if (options_.on_death) options_.on_death();
   }
   end_driving();
   return true;

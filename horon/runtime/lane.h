@@ -44,6 +44,7 @@ class Lane {
     std::shared_ptr<Recorder> recorder;                 // may be null
     std::function<void()> on_submit;                    // may be null
     std::function<void(const std::string& line)> warn;  // may be null
+    std::function<void()> on_death;                     // may be null; after an error ended it all
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error.

@@ -1,8 +1,11 @@
 #include "horon/runtime/runtime.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 
 #include "horon/base/error.h"
@@ -54,6 +57,17 @@ ReduceOptions reduce_options(const NamedOptions& options) {
 
 }  // namespace
 
+RuntimeOptions runtime_options(const Knobs& knobs) {
+  RuntimeOptions options;
+  options.limits = {knobs.bytes("first_bucket_bytes"), knobs.bytes("bucket_bytes")};
+  options.timeout = knobs.duration("stall_shutdown_time");
+  options.stall.warn_after = knobs.duration("stall_warning_time");
+  options.flight_folder = knobs.text("flight_folder").empty()
+                              ? std::filesystem::temp_directory_path().string()
+                              : knobs.text("flight_folder");
+  return options;
+}
+
 Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options)
     : world_(std::move(world)),
       options_(options),
@@ -76,6 +90,17 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
 }
 
 Runtime::~Runtime() = default;
+
+void Runtime::dump_last() const {
+  if (options_.flight_folder.empty()) return;
+  const std::string path = fmt::format("{}/horon-last-operations.{}.rank{}.txt",
+                                       options_.flight_folder, getpid(), world_->rank());
+  std::ofstream file(path, std::ios::trunc);
+  file << recorder_->describe();
+  file.close();
+  options_.warn(file ? fmt::format("the last operations of this rank are in {}", path)
+                     : fmt::format("the last operations cannot be written to {}", path));
+}
 
 std::optional<LongWait> Runtime::longest_wait() const {
   std::optional<LongWait> found;
@@ -119,7 +144,8 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
                                 [this] {
                                   if (monitor_) monitor_->wake();
                                 },
-                                options_.warn};
+                                options_.warn,
+                                [this] { dump_last(); }};
     (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
   }
   set->plain = world_->group(ranks);

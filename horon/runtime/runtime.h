@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "horon/base/knob.h"
 #include "horon/comm/communicator.h"
 #include "horon/runtime/lane.h"
 #include "horon/runtime/stall.h"
@@ -31,7 +32,11 @@ struct RuntimeOptions {
   std::shared_ptr<Store> store;
   StallMonitor::Options stall;
   std::function<void(const std::string& line)> warn;  // default: the log
+  std::string flight_folder;  // for the last operations after an error; empty: nowhere
 };
+
+// As the settings say: buckets, stalls, where the last operations go.
+RuntimeOptions runtime_options(const Knobs& knobs);
 
 // Memory for the buckets of declared tensors, and where in it each tensor lies.
 struct BucketMemory {
@@ -98,6 +103,9 @@ class Runtime {
   void stop_timeline() { recorder_->stop_timeline(); }
   // The last operations of this rank, for people.
   std::string describe_last() const { return recorder_->describe(); }
+  // The same into a file of its own in flight_folder; says where through warn. Nothing without a
+  // folder.
+  void dump_last() const;
 
  private:
   struct Set {

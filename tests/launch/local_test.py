@@ -146,10 +146,10 @@ class Environment(LaunchTest):
             job = run("--config-file", config.name, "--fusion-threshold-mb", "64", "--autotune",
                       "--timeline-filename", "t.json", "--gloo-timeout-seconds", "7", "--log-level", "TRACE",
                       "--network-interfaces", "lo", "sh", "-c",
-                      "echo $HORON_SIZE $HORON_TIMEOUT $HORON_LOG_LEVEL $HORON_TIMELINE $HORON_CROSS_BACKEND")
+                      "echo $HORON_SIZE $HORON_TIMEOUT $HORON_LOG_LEVEL $HORON_TIMELINE $HORON_CROSS_BACKEND $HORON_BUCKET_BYTES")
         self.assert_good(job)
-        self.assertIn(f"[1] 2 7s TRACE {os.getcwd()}/t.json gloo", job.out)
-        for flag in ("--fusion-threshold-mb", "--cycle-time-ms", "--autotune", "--stall-check"):
+        self.assertIn(f"[1] 2 7s TRACE {os.getcwd()}/t.json gloo {64 << 20}", job.out)
+        for flag in ("--cycle-time-ms", "--autotune", "--stall-check"):
             self.assertIn(f"{flag}: nothing to do", job.err)
         self.assertIn("Gloo", run("-cb").out)
 

@@ -1,0 +1,66 @@
+"""Runtimes in real processes: a stopped rank is named within seconds, SIGUSR1 writes the last operations."""
+import os
+import signal
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launch"))
+from support import SLACK, LaunchTest, comm, main, read, wait_until  # noqa: E402
+
+PROGRAM = """
+import ctypes, os, sys, time
+library = ctypes.CDLL(os.environ["HORON_LIBRARY"])
+library.horon_all_reduce.restype = ctypes.c_int64
+library.horon_last_error.restype = ctypes.c_char_p
+assert library.horon_init() == 0, library.horon_last_error()
+data = (ctypes.c_float * 4)(1, 1, 1, 1)
+print("pid", os.getpid(), library.horon_rank(), flush=True)
+while True:
+    handle = library.horon_all_reduce(b"gradient", data, ctypes.c_uint64(4), 7, None)
+    code = library.horon_wait(ctypes.c_int64(handle)) if handle > 0 else int(-handle)
+    if code:
+        print(library.horon_last_error().decode(), file=sys.stderr, flush=True)
+        sys.exit(code)
+    time.sleep(0.002)
+"""
+
+
+class Stalls(LaunchTest):
+    def begin(self, size, folder):
+        job = self.start("-np", str(size), "/usr/bin/python3", "-c", PROGRAM,
+                         env={"HORON_FLIGHT_FOLDER": folder, "HORON_LIBRARY": os.environ["HORON_LIBRARY"]})
+        pids = {}
+        while len(pids) < size:
+            words = job.process.stdout.readline().split()
+            pids[int(words[3])] = int(words[2])
+        return job, pids
+
+    def test_a_stopped_rank_is_named_and_the_job_ends(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, pids = self.begin(3, folder)
+            time.sleep(0.3)
+            os.kill(pids[1], signal.SIGSTOP)
+            before = time.monotonic()
+            job.finish(25)
+            took = time.monotonic() - before
+            print(f"ended after {took:.1f} s")
+            self.assertEqual(job.status, 10, job.err)
+            self.assertIn("rank 1 does not answer", job.err)
+            self.assertLess(took, 13 * SLACK)  # 6 s to know it, 5 s for the one that cannot be told
+            self.assertIn("gradient", read(os.path.join(folder, sorted(os.listdir(folder))[0])).decode())
+
+    def test_sigusr1_writes_the_last_operations(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, pids = self.begin(2, folder)
+            os.kill(pids[0], signal.SIGUSR1)
+            path = wait_until(lambda: [name for name in os.listdir(folder) if name.endswith("rank0.txt")], 5, "the file")[0]
+            wait_until(lambda: b"gradient" in read(os.path.join(folder, path)), 5, "its contents")
+            self.assertIsNone(job.process.poll())  # and the job goes on
+            job.process.terminate()
+            job.finish(20)
+
+
+if __name__ == "__main__":
+    main()
