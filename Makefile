@@ -5,7 +5,7 @@
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
-TSAN_TESTS := base_test net_test launch_test device_test comm_test contract_local_test contract_store_test
+TSAN_TESTS := base_test net_test launch_test codec_test runtime_test device_test comm_test contract_local_test contract_store_test
 CTEST := ctest --output-on-failure --no-tests=error
 
 help: ## this list
@@ -42,6 +42,7 @@ unit: test-deps ## only the quick tests
 bench: build ## all-reduce and launch against MPI and Gloo; tables here, records and plot in benchmarks/results
 	@$(RELEASE)/bin/horon bench allreduce --json benchmarks/results/allreduce.json --svg benchmarks/results/allreduce.svg
 	@$(RELEASE)/bin/horon bench launch --json benchmarks/results/launch.json
+	@$(RELEASE)/bin/horon bench runtime --json benchmarks/results/runtime.json
 
 fuzz: test-deps ## the fuzzers, SECONDS=60 each
 	@tests/fuzz/fuzz_test.sh $(CURDIR)/build/fuzz $(or $(SECONDS),60)
