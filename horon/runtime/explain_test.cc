@@ -1,0 +1,153 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/runtime/detail_on_ranks.h"
+#include "horon/runtime/stall.h"
+#include "horon/runtime/trace.h"
+
+namespace horon {
+namespace {
+
+TEST(RuntimeTrace, TheTimelineOfEachRank) {
+  const TempFolder folder;
+  on_ranks(2, [&](Runtime& runtime) {
+    runtime.start_timeline(folder.path() + "/t");
+    std::vector<float> data(10, 1.0F);
+    for (int i = 0; i < 3; ++i) runtime.run_all_reduce("loss", view_of(data));
+    runtime.stop_timeline();
+    EXPECT_NE(runtime.describe_last().find("loss"), std::string::npos);
+  });
+  std::vector<TimelineText> texts;
+  for (const char* rank : {"0", "1"}) {
+    const std::string path = folder.path() + "/t." + rank;
+    texts.push_back({path, read_small_file(path)});
+  }
+  const std::string merged = merge_timelines(texts);
+  size_t count = 0;
+  for (size_t at = merged.find("\"loss\""); at != std::string::npos;
+       at = merged.find("\"loss\"", at + 1))
+    ++count;
+  EXPECT_EQ(count, 6U);
+}
+
+TEST(RuntimeStall, SaysWhoHasNotSubmittedWhat) {
+  const auto store = make_memory_store();
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  RuntimeOptions options;
+  options.store = store;
+  options.stall.ask_after = Milliseconds(50);
+  options.stall.warn_after = Milliseconds(200);
+  options.warn = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  on_ranks(
+      3,
+      [&](Runtime& runtime) {
+        std::vector<float> data(3, 1.0F);
+        runtime.run_all_reduce("conv4", view_of(data));
+        // Rank 1 is alive but busy: it is waited for, and named.
+        while (runtime.rank() == 1) {
+          const std::lock_guard lock(mutex);
+          if (lines.size() >= 2) break;
+        }
+        runtime.run_all_reduce("fc.weight", view_of(data));
+      },
+      options);
+  ASSERT_GE(lines.size(), 2U);
+  EXPECT_NE(lines[0].find("waiting for 'fc.weight'"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("rank 1 has not submitted it; rank 1 last finished 'conv4'"),
+            std::string::npos)
+      << lines[0];
+}
+
+TEST(RuntimeStall, AStragglerIsNamedWithinTwentySteps) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  RuntimeOptions options;
+  options.warn = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  on_ranks(
+      3,
+      [&](Runtime& runtime) {
+        for (int step = 0; step < 20; ++step) {
+          std::vector<float> data(3, 1.0F);
+          std::this_thread::sleep_for(Milliseconds(runtime.rank() == 1 ? 12 : 4));  // its work
+          runtime.run_all_reduce("x", view_of(data));
+        }
+      },
+      options);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("rank 1 is slow"), std::string::npos) << lines[0];
+}
+
+TEST(RuntimeStall, LinesForPeople) {
+  RankState has{{"x"}, "y", 2000};
+  RankState lacks{{}, "conv4", 12'300};
+  EXPECT_EQ(explain_wait("x", Milliseconds(10'500), {1, 2, 3}, {lacks, has, lacks}),
+            "waiting for 'x' for 10 s: ranks 1, 3 have not submitted it; rank 1 last finished "
+            "'conv4' 12.3 s ago; "
+            "rank 3 last finished 'conv4' 12.3 s ago");
+  EXPECT_EQ(explain_wait("x", Milliseconds(5000), {1}, {std::nullopt}),
+            "waiting for 'x' for 5 s: rank 1 does not answer");
+  EXPECT_EQ(unpack_state(pack_state(lacks)).last_ms, 12'300);
+}
+
+TEST(RuntimeStall, ASilentRankEndsTheOperation) {
+  const auto store = make_memory_store();
+  auto world = make_local_world(2);
+  RuntimeOptions options;
+  options.store = store;
+  options.stall.ask_after = Milliseconds(50);
+  options.stall.silence = Milliseconds(200);
+  options.warn = [](const std::string&) {};
+  // Rank 1 has no runtime that could answer.
+  Runtime runtime(std::move(world[0]), options);
+  std::vector<float> data(3, 1.0F);
+  const Stopwatch watch;
+  try {
+    runtime.run_all_reduce("x", view_of(data));
+    FAIL() << "summed with nobody";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{1});
+  }
+  EXPECT_LT(watch.seconds(), 5.0);
+}
+
+TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
+  const auto entries = [](const char* folder) {
+    return std::distance(std::filesystem::directory_iterator(folder), {});
+  };
+  on_ranks(2, [&](Runtime& runtime) {
+    long descriptors = 0;
+    long threads = 0;
+    for (int step = 0; step < 10'000; ++step) {
+      std::vector<float> a(5, 1.0F);
+      std::vector<float> b(6, 1.0F);
+      const Work first = runtime.all_reduce("a", view_of(a));
+      const Work second = runtime.all_reduce("b", view_of(b));
+      first.wait();
+      second.wait();
+      ASSERT_EQ(a[0] + b[0], 4.0F);
+      if (step == 100 && runtime.rank() == 0) {
+        descriptors = entries("/proc/self/fd");
+        threads = entries("/proc/self/task");
+      }
+    }
+    if (runtime.rank() != 0) return;
+    EXPECT_EQ(entries("/proc/self/fd"), descriptors);
+    EXPECT_EQ(entries("/proc/self/task"), threads);
+    EXPECT_LT(runtime.counters().control_messages, 20U);
+  });
+}
+
+}  // namespace
+}  // namespace horon
