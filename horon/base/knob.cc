@@ -15,7 +15,7 @@
 namespace horon {
 namespace {
 
-constexpr std::array<Knob, 22> kKnobs = {{
+constexpr std::array<Knob, 23> kKnobs = {{
     {"backend", KnobType::kText, "auto",
      "collectives over: auto, self, local, shm, gloo, mpi, hier or nccl; auto takes shm on one "
      "host, "
@@ -57,6 +57,9 @@ constexpr std::array<Knob, 22> kKnobs = {{
      "after how long a wait for other ranks is explained: who has not submitted what"},
     {"stall_shutdown_time", KnobType::kDuration, "600s",
      "after how long a wait for ranks that are alive but busy ends with TimeoutError"},
+    {"autotune_file", KnobType::kText, "",
+     "file: bucket sizes are tried on the first steps and the best is kept there for the next run; "
+     "empty: off"},
     {"timeline", KnobType::kText, "",
      "every rank writes what it does to this path and its rank; `horon trace merge` makes one "
      "file"},

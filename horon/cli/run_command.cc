@@ -39,6 +39,8 @@ struct RunFlags {
   double stall_shutdown = 0;
   double stall_warning = 0;
   double fusion_mb = 0;
+  bool autotune = false;
+  std::string autotune_log;
   int port = 0;
   bool verbose = false;
   bool timestamps = false;
@@ -80,6 +82,11 @@ launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
   if (flags.stall_shutdown > 0)
     variables["HORON_STALL_SHUTDOWN_TIME"] = seconds(flags.stall_shutdown);
   if (flags.stall_warning > 0) variables["HORON_STALL_WARNING_TIME"] = seconds(flags.stall_warning);
+  if (flags.autotune || !flags.autotune_log.empty()) {
+    const std::string file =
+        flags.autotune_log.empty() ? "horon-autotune.json" : flags.autotune_log;
+    variables["HORON_AUTOTUNE_FILE"] = fs::absolute(file).string();
+  }
   if (flags.fusion_mb > 0)
     variables["HORON_BUCKET_BYTES"] =
         fmt::format("{}", static_cast<uint64_t>(flags.fusion_mb * 1048576));
@@ -208,6 +215,9 @@ void add_run_flags(CLI::App& run, RunFlags& flags) {
                  "as --stall-shutdown-time");
   run.add_option("--stall-check-warning-time-seconds", flags.stall_warning,
                  "as --stall-warning-time");
+  run.add_flag("--autotune", flags.autotune,
+               "as --autotune-file horon-autotune.json: try sizes of buckets, keep the best");
+  run.add_option("--autotune-log-file", flags.autotune_log, "as --autotune-file");
   run.add_option("--fusion-threshold-mb", flags.fusion_mb, "as --bucket-bytes, in MB");
   run.add_flag("--no-hierarchical-allreduce", flags.flat, "one level over Gloo, as --backend gloo");
 }

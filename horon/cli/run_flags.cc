@@ -19,8 +19,7 @@ struct OldFlag {
 };
 
 constexpr const char* kNoCycle = "there is no polling cycle";
-constexpr const char* kNoTuning =
-    "nothing is searched for at run time: see `horon info --algorithms`";
+constexpr const char* kNoTuning = "a few sizes of buckets are tried, and the best is kept";
 constexpr const char* kStall = "a rank that waits is always watched and named; see --timeout";
 
 constexpr std::array kNoted = {
@@ -30,8 +29,7 @@ constexpr std::array kNoted = {
     OldFlag{"--hierarchical-allreduce", 0, "several hosts are always reduced in two levels"},
     OldFlag{"--hierarchical-allgather,--no-hierarchical-allgather", 0, "chosen by the table"},
     OldFlag{"--torus-allreduce,--no-torus-allreduce", 0, "chosen by the table"},
-    OldFlag{"--autotune,--no-autotune", 0, kNoTuning},
-    OldFlag{"--autotune-log-file", 1, kNoTuning},
+    OldFlag{"--no-autotune", 0, "nothing is tuned unless asked for"},
     OldFlag{"--autotune-warmup-samples", 1, kNoTuning},
     OldFlag{"--autotune-steps-per-sample", 1, kNoTuning},
     OldFlag{"--autotune-bayes-opt-max-samples", 1, kNoTuning},

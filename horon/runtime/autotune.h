@@ -6,9 +6,9 @@
 
 namespace horon {
 
-// Tries bucket sizes on real steps, one after the other, and keeps the best: the one it started from
-// unless another was at least 3 % faster. Pure; which size is tried when depends on the number of
-// steps alone, so all ranks change together.
+// Tries bucket sizes on real steps, one after the other, and keeps the best: the one it started
+// from unless another was at least 3 % faster. Pure; which size is tried when depends on the number
+// of steps alone, so all ranks change together.
 class BucketTuner {
  public:
   BucketTuner(uint64_t start, std::vector<uint64_t> candidates, int steps_each = 8);

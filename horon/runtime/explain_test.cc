@@ -122,6 +122,52 @@ TEST(RuntimeStall, ASilentRankEndsTheOperation) {
   EXPECT_LT(watch.seconds(), 5.0);
 }
 
+TEST(Autotune, KeepsTheStartUnlessAnotherIsClearlyBetter) {
+  const auto tune = [](double start, double other) {
+    BucketTuner tuner(25, {10, 25}, 3);
+    EXPECT_EQ(tuner.current(), 25U);
+    int steps = 0;
+    while (!tuner.done()) {
+      tuner.add(tuner.current() == 25 ? start : other);
+      ++steps;
+    }
+    EXPECT_EQ(steps, 2 * (2 + 3));
+    return tuner.best();
+  };
+  EXPECT_EQ(tune(1.0, 0.5), 10U);
+  EXPECT_EQ(tune(1.0, 0.99), 25U);
+  EXPECT_EQ(tune(1.0, 2.0), 25U);
+}
+
+TEST(Autotune, TriesOnRealStepsAndRemembers) {
+  const TempFolder folder;
+  RuntimeOptions options;
+  options.autotune_file = folder.path() + "/tuned.json";
+  options.limits.first_bytes = 1;
+  options.warn = [](const std::string&) {};
+  const auto train = [&](int steps) {
+    on_ranks(
+        2,
+        [&](Runtime& runtime) {
+          for (int step = 0; step < steps; ++step) {
+            std::vector<std::vector<float>> data(6, std::vector<float>(1000, 1.0F));
+            std::vector<Work> works;
+            for (size_t i = 0; i < data.size(); ++i)
+              works.push_back(runtime.all_reduce("t" + std::to_string(i), view_of(data[i])));
+            for (const Work& work : works) work.wait();
+            for (const auto& one : data) expect_all(one, 2.0F);
+          }
+        },
+        options);
+  };
+  train(80);
+  EXPECT_GT(read_tuning(options.autotune_file, "2 ranks, local"), 0U)
+      << read_small_file(options.autotune_file);
+  train(10);
+  EXPECT_EQ(read_tuning(options.autotune_file, "3 ranks, local"), 0U);
+  EXPECT_EQ(read_tuning("/no/such/file", "x"), 0U);
+}
+
 TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
   const auto entries = [](const char* folder) {
     return std::distance(std::filesystem::directory_iterator(folder), {});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "horon/base/error.h"
@@ -216,9 +217,40 @@ void Lane::run_expected(Lock& lock) {
   for (const size_t place : tensors) items.push_back(take(plan_.tensor(place).name));
   if (run_bucket(lock, std::move(items), bucket, true)) {
     plan_.advance();
+    if (!options_.tries.empty() && plan_.expected() == 0) tune(lock);
   } else {
     agree_and_run(lock, true);
   }
+}
+
+// After each step that went by plan, on all ranks alike: they count the same steps. What rank 0
+// measured decides.
+void Lane::tune(Lock& lock) {
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - step_began_).count();
+  step_began_ = now;
+  if (tuned_version_ != plan_.version()) {  // other tensors: what was measured is worth nothing
+    tuner_ = std::make_unique<BucketTuner>(options_.limits.bucket_bytes, options_.tries);
+    tuned_version_ = plan_.version();
+    return;
+  }
+  if (!tuner_ || !tuner_->add(seconds)) return;
+  PlanLimits limits = options_.limits;
+  limits.bucket_bytes = tuner_->current();
+  if (tuner_->done()) {
+    std::array<int64_t, 1> best = {comm_->rank() == 0 ? static_cast<int64_t>(tuner_->best()) : 0};
+    lock.unlock();
+    comm_->broadcast(view_of(best), 0, {.name = "autotune", .timeout = options_.timeout});
+    if (comm_->rank() == 0 && options_.on_tuned) options_.on_tuned(static_cast<uint64_t>(best[0]));
+    lock.lock();
+    ++counters_.control_messages;
+    limits.bucket_bytes = static_cast<uint64_t>(best[0]);
+    tuner_.reset();
+    options_.tries.clear();
+  }
+  plan_.set_limits(limits);
+  count_all();
+  tuned_version_ = plan_.version();
 }
 
 // --- agreement

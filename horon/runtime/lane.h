@@ -14,6 +14,7 @@
 #include "horon/codec/codec.h"
 #include "horon/comm/communicator.h"
 #include "horon/runtime/agreement.h"
+#include "horon/runtime/autotune.h"
 #include "horon/runtime/plan.h"
 #include "horon/runtime/stall.h"
 #include "horon/runtime/trace.h"
@@ -45,6 +46,8 @@ class Lane {
     std::function<void()> on_submit;                    // may be null
     std::function<void(const std::string& line)> warn;  // may be null
     std::function<void()> on_death;                     // may be null; after an error ended it all
+    std::vector<uint64_t> tries;                        // sizes of buckets to try; empty: no tuning
+    std::function<void(uint64_t bucket_bytes)> on_tuned;  // on rank 0, when that is over
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error.
@@ -103,6 +106,7 @@ class Lane {
   // Does the next thing there is to do; false if there is none before `later`.
   bool step(Lock& lock, Clock::time_point& later);
   void run_expected(Lock& lock);
+  void tune(Lock& lock);
   void agree_and_run(Lock& lock, bool heard);
   Report make_report();
   void apply(Lock& lock, const Decision& decision);
@@ -144,6 +148,9 @@ class Lane {
   std::string last_finished_;
   Clock::time_point last_finished_at_;
   RuntimeCounters counters_;
+  std::unique_ptr<BucketTuner> tuner_;
+  uint64_t tuned_version_ = 0;  // of the plan that is being tuned
+  Clock::time_point step_began_;
   StragglerWatch stragglers_;                             // of whoever drives
   std::map<std::string, std::unique_ptr<Codec>> codecs_;  // of whoever drives
   std::map<std::string, OwnedBuffer> wire_;               // their memory, by tensor

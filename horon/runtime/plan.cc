@@ -51,6 +51,11 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
   return done;
 }
 
+void Plan::set_limits(const PlanLimits& limits) {
+  limits_ = limits;
+  rebuild("", true);
+}
+
 void Plan::declare(const std::vector<TensorSpec>& specs) {
   known_.clear();
   place_.clear();
@@ -124,7 +129,7 @@ std::vector<std::string> Plan::passed_over(const std::string& last) const {
 }
 
 // `after`: the regular tensor that was run last; what follows it is expected next.
-void Plan::rebuild(const std::string& after) {
+void Plan::rebuild(const std::string& after, bool always) {
   std::vector<TensorSpec> regular;
   size_t declared = 0;  // they come first
   for (const Known& known : known_) {
@@ -132,7 +137,7 @@ void Plan::rebuild(const std::string& after) {
     regular.push_back(known.spec);
     declared += known.declared ? 1 : 0;
   }
-  if (regular != regular_) {
+  if (always || regular != regular_) {
     regular_ = std::move(regular);
     const std::span<const TensorSpec> all(regular_);
     buckets_ = plan_buckets(all.first(declared), limits_);

@@ -34,6 +34,8 @@ class Plan {
  public:
   explicit Plan(PlanLimits limits) : limits_(limits) {}
 
+  // Other sizes from now on; the next step begins with the first bucket.
+  void set_limits(const PlanLimits& limits);
   // The list as declared; forgets everything before it.
   void declare(const std::vector<TensorSpec>& specs);
   // After an agreement: `run` were run, in this order; `skipped` were due and nobody had them: they
@@ -68,7 +70,7 @@ class Plan {
     int strikes = 0;  // how often it was skipped
     int runs = 0;     // since it was skipped last
   };
-  void rebuild(const std::string& after);
+  void rebuild(const std::string& after, bool always = false);
 
   PlanLimits limits_;
   std::vector<Known> known_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -62,6 +63,7 @@ RuntimeOptions runtime_options(const Knobs& knobs) {
   options.limits = {knobs.bytes("first_bucket_bytes"), knobs.bytes("bucket_bytes")};
   options.timeout = knobs.duration("stall_shutdown_time");
   options.stall.warn_after = knobs.duration("stall_warning_time");
+  options.autotune_file = knobs.text("autotune_file");
   options.flight_folder = knobs.text("flight_folder").empty()
                               ? std::filesystem::temp_directory_path().string()
                               : knobs.text("flight_folder");
@@ -78,7 +80,9 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
   }
   std::vector<int> all(static_cast<size_t>(world_->size()));
   std::iota(all.begin(), all.end(), 0);
+  begin_tuning();
   sets_[next_set_++] = make_set(all);
+  tries_.clear();  // other sets are not tuned
   if (!options.store || world_->size() == 1) return;
   StallMonitor::Options stall = options.stall;
   stall.rank = world_->rank();
@@ -90,6 +94,31 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
 }
 
 Runtime::~Runtime() = default;
+
+void Runtime::keep_tuning(uint64_t bucket_bytes) const {
+  try {
+    write_tuning(options_.autotune_file,
+                 fmt::format("{} ranks, {}", world_->size(), world_->backend()), bucket_bytes);
+    options_.warn(fmt::format("autotune: buckets of {}, kept in {}", format_bytes(bucket_bytes),
+                              options_.autotune_file));
+  } catch (const IoError& error) {
+    options_.warn(fmt::format("autotune: {}", error.what()));
+  }
+}
+
+// Rank 0's file counts; the others need not have it.
+void Runtime::begin_tuning() {
+  if (options_.autotune_file.empty()) return;
+  const std::string job = fmt::format("{} ranks, {}", world_->size(), world_->backend());
+  std::array<int64_t, 1> known = {
+      world_->rank() == 0 ? static_cast<int64_t>(read_tuning(options_.autotune_file, job)) : 0};
+  world_->broadcast(view_of(known), 0, {.name = "autotune"});
+  if (known[0] > 0) {
+    options_.limits.bucket_bytes = static_cast<uint64_t>(known[0]);
+    return;
+  }
+  for (const uint64_t megabytes : {4, 10, 25, 60, 120}) tries_.push_back(megabytes << 20);
+}
 
 void Runtime::dump_last() const {
   if (options_.flight_folder.empty()) return;
@@ -145,7 +174,9 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
                                   if (monitor_) monitor_->wake();
                                 },
                                 options_.warn,
-                                [this] { dump_last(); }};
+                                [this] { dump_last(); },
+                                urgent ? std::vector<uint64_t>() : tries_,
+                                [this](uint64_t bucket_bytes) { keep_tuning(bucket_bytes); }};
     (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
   }
   set->plain = world_->group(ranks);

@@ -33,6 +33,9 @@ struct RuntimeOptions {
   StallMonitor::Options stall;
   std::function<void(const std::string& line)> warn;  // default: the log
   std::string flight_folder;  // for the last operations after an error; empty: nowhere
+  // Bucket sizes are tried on the first steps, and the best is kept here for the next run. Not for
+  // declared tensors: their memory is handed out. Empty: off.
+  std::string autotune_file;
 };
 
 // As the settings say: buckets, stalls, where the last operations go.
@@ -116,6 +119,8 @@ class Runtime {
   };
   std::optional<LongWait> longest_wait() const;
   RankState own_state() const;
+  void begin_tuning();
+  void keep_tuning(uint64_t bucket_bytes) const;
   std::shared_ptr<Set> make_set(const std::vector<int>& ranks);
   std::shared_ptr<Set> find_set(int set) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
@@ -127,6 +132,7 @@ class Runtime {
   mutable std::mutex mutex_;  // guards the two below
   std::map<int, std::shared_ptr<Set>> sets_;
   int next_set_ = 0;
+  std::vector<uint64_t> tries_;            // for the lanes that are made
   std::unique_ptr<StallMonitor> monitor_;  // last: uses all the others
 };
 

@@ -143,13 +143,14 @@ class Environment(LaunchTest):
             config.write("params:\n  fusion_threshold_mb: 32\n  cycle-time-ms: 3\nstall_check:\n  enabled: true\n"
                          "logging:\n  level: WARNING\nverbose: false\nnum_proc: 2\ncontroller: gloo\n")
             config.flush()
-            job = run("--config-file", config.name, "--fusion-threshold-mb", "64", "--autotune",
+            job = run("--config-file", config.name, "--fusion-threshold-mb", "64", "--autotune", "--torus-allreduce",
                       "--timeline-filename", "t.json", "--gloo-timeout-seconds", "7", "--log-level", "TRACE",
                       "--network-interfaces", "lo", "sh", "-c",
-                      "echo $HORON_SIZE $HORON_TIMEOUT $HORON_LOG_LEVEL $HORON_TIMELINE $HORON_CROSS_BACKEND $HORON_BUCKET_BYTES")
+                      "echo $HORON_SIZE $HORON_TIMEOUT $HORON_LOG_LEVEL $HORON_TIMELINE $HORON_CROSS_BACKEND $HORON_BUCKET_BYTES "
+                      "$HORON_AUTOTUNE_FILE")
         self.assert_good(job)
-        self.assertIn(f"[1] 2 7s TRACE {os.getcwd()}/t.json gloo {64 << 20}", job.out)
-        for flag in ("--cycle-time-ms", "--autotune", "--stall-check"):
+        self.assertIn(f"[1] 2 7s TRACE {os.getcwd()}/t.json gloo {64 << 20} {os.getcwd()}/horon-autotune.json", job.out)
+        for flag in ("--cycle-time-ms", "--torus-allreduce", "--stall-check"):
             self.assertIn(f"{flag}: nothing to do", job.err)
         self.assertIn("Gloo", run("-cb").out)
 
