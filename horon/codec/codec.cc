@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <map>
 #if defined(__x86_64__)
@@ -37,11 +36,11 @@ class None final : public Codec {
   DType wire_dtype() const override { return DType::kF32; }
   void encode(const std::string&, std::span<const float> in, Encoded& out) override {
     out.bytes.resize(in.size_bytes());
-    std::memcpy(out.bytes.data(), in.data(), in.size_bytes());
+    std::ranges::copy(std::as_bytes(in), out.bytes.begin());
   }
   void decode(std::span<const std::byte> wire, std::span<float> out) const override {
     check_size(name(), wire.size(), out.size_bytes());
-    std::memcpy(out.data(), wire.data(), wire.size());
+    std::ranges::copy(wire, std::as_writable_bytes(out).begin());
   }
 };
 
