@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "horon/base/error.h"
@@ -113,14 +112,12 @@ class MpiJob {
 }  // namespace
 
 MpiKind find_mpi() {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("mpirun --version 2>&1", "r"), pclose);
-  std::array<char, 4096> text{};
-  const size_t got = pipe ? fread(text.data(), 1, text.size() - 1, pipe.get()) : 0;
-  const std::string said(text.data(), got);
+  const std::string said = output_of({"mpirun", "--version"});
   if (said.find("Open MPI") != said.npos || said.find("OpenRTE") != said.npos)
     return MpiKind::kOpenMpi;
   if (said.find("HYDRA") != said.npos || said.find("MPICH") != said.npos) return MpiKind::kMpich;
-  throw UsageError("--mpi: neither Open MPI's nor MPICH's mpirun is on PATH", ExitCode::kLaunch);
+  throw UsageError("--mpi: the mpirun on PATH is neither Open MPI's nor MPICH's",
+                   ExitCode::kLaunch);
 }
 
 std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& start, MpiKind kind) {

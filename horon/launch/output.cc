@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -24,7 +25,8 @@ constexpr size_t kLongLine = 1U << 20;
 constexpr size_t kFull = 4U << 20;
 constexpr size_t kLastLines = 10;
 
-void write_all(int fd, std::string_view bytes) {
+// False if they could not be written.
+bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
@@ -33,9 +35,10 @@ void write_all(int fd, std::string_view bytes) {
       poll(&ready, 1, 1000);
       continue;
     }
-    if (put < 0) return;  // nobody reads any more: the ranks go on
+    if (put < 0) return false;
     bytes.remove_prefix(static_cast<size_t>(put));
   }
+  return true;
 }
 
 struct Piece {
@@ -132,7 +135,7 @@ struct Output::Impl {
 
   void run() {
     while (const auto piece = queue.pop()) {
-      write_all(piece->fd, piece->bytes);
+      write_all(piece->fd, piece->bytes);  // nobody reads any more: the ranks go on all the same
       const size_t before = queued.fetch_sub(piece->bytes.size());
       if (before > kFull / 2 && before - piece->bytes.size() <= kFull / 2) on_drained();
     }
@@ -157,7 +160,12 @@ Output::~Output() { impl_->queue.close(); }
 
 void Output::write(int rank, bool is_error, std::string_view bytes) {
   Impl::Stream& stream = impl_->stream(rank, is_error);
-  if (stream.file) write_all(stream.file.get(), bytes);
+  if (stream.file && !write_all(stream.file.get(), bytes)) {
+    say(fmt::format("horon run: {} of rank {} cannot be written to {} any more: {}",
+                    is_error ? "stderr" : "stdout", rank, impl_->options.folder,
+                    std::strerror(errno)));
+    stream.file.reset();  // the terminal still gets it
+  }
   impl_->print(rank, is_error, stream.cutter.feed(bytes, Clock::now()));
 }
 

@@ -17,6 +17,7 @@
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
 #include "horon/base/time.h"
+#include "horon/launch/environment.h"
 
 namespace horon::launch {
 namespace {
@@ -125,6 +126,28 @@ pid_t spawn(const Spawn& what) {
   std::memcpy(&error, message + 1, sizeof(error));
   waitpid(child, nullptr, 0);
   throw UsageError(explain(what, message[0], error), ExitCode::kLaunch);
+}
+
+std::string output_of(const std::vector<std::string>& command) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw io_error("pipe");
+  const Fd read_end(ends[0]);
+  Fd write_end(ends[1]);
+  Spawn what;
+  what.command = command;
+  what.environment = flatten(process_environment());
+  what.out = what.err = write_end.get();
+  const pid_t child = spawn(what);
+  write_end.reset();
+  std::string text;
+  char piece[4096];
+  for (ssize_t got = 1; got != 0;) {
+    got = read(read_end.get(), piece, sizeof(piece));
+    if (got > 0) text.append(piece, static_cast<size_t>(got));
+    if (got < 0 && errno != EINTR) break;
+  }
+  waitpid(child, nullptr, 0);
+  return text;
 }
 
 void keep_standard_descriptors() {

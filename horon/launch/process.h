@@ -22,6 +22,9 @@ struct Spawn {
 // a thread that lives as long as the process may. Throws UsageError that says why it cannot run.
 pid_t spawn(const Spawn& what);
 
+// All that a command prints, stdout and stderr, until it ends. UsageError if it cannot be run.
+std::string output_of(const std::vector<std::string>& command);
+
 // Opens /dev/null in the place of a closed stdin, stdout or stderr, so that no pipe takes its
 // number.
 void keep_standard_descriptors();

@@ -165,6 +165,26 @@ TEST(Autotune, TriesOnRealStepsAndRemembers) {
       << read_small_file(options.autotune_file);
   train(10);
   EXPECT_EQ(read_tuning(options.autotune_file, "3 ranks, local"), 0U);
+  // Declared buckets are never moved: nothing is tried, nothing copied.
+  std::filesystem::remove(options.autotune_file);
+  on_ranks(
+      2,
+      [](Runtime& runtime) {
+        std::vector<TensorSpec> specs(2);
+        specs[0].name = "a";
+        specs[1].name = "b";
+        specs[0].count = specs[1].count = 2U << 20;
+        const BucketMemory memory = runtime.allocate_buckets(specs);
+        for (int step = 0; step < 80; ++step) {
+          const Work first = runtime.all_reduce("a", memory.views[0]);
+          const Work second = runtime.all_reduce("b", memory.views[1]);
+          first.wait();
+          second.wait();
+        }
+        EXPECT_EQ(runtime.counters().bytes_copied, 0U);
+      },
+      options);
+  EXPECT_FALSE(std::filesystem::exists(options.autotune_file));
   EXPECT_EQ(read_tuning("/no/such/file", "x"), 0U);
 }
 

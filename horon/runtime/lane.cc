@@ -16,6 +16,8 @@ namespace {
 constexpr auto kQuiet = Milliseconds(1);
 // Between agreements that decide nothing: somebody made a mistake, or is late.
 constexpr auto kLongestPause = Milliseconds(500);
+// An operation that runs when the lane is closed has this long to end.
+constexpr auto kFarewell = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -29,8 +31,12 @@ Lane::Lane(std::unique_ptr<Communicator> comm, const Options& options)
 
 Lane::~Lane() {
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     stops_ = true;
+    const Deadline deadline = Deadline::after(kFarewell);
+    while (driving_ && !deadline.passed()) sleep(lock, deadline.at());
+    // Still waiting for the others: they learn that we have given up, and so does our thread.
+    if (driving_) comm_->give_up_on({comm_->members()[static_cast<size_t>(comm_->rank())]});
   }
   work_.notify_all();
   thread_.join();
@@ -367,6 +373,7 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
   if (error) std::rethrow_exception(error);
   plan_.declare(specs);
   count_all();
+  options_.tries.clear();  // their memory is handed out: buckets stay as they are
   std::vector<OwnedBuffer> memory;
   views.assign(specs.size(), BufferView());
   for (size_t b = 0; b < plan_.buckets().size(); ++b) {

@@ -50,7 +50,8 @@ class Lane {
     std::function<void(uint64_t bucket_bytes)> on_tuned;  // on rank 0, when that is over
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
-  // Work that has not begun ends with an Error.
+  // Work that has not begun ends with an Error; work that waits for other ranks is given up after
+  // two seconds, and they learn of it.
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;

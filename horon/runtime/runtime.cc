@@ -30,6 +30,11 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
   spec.postscale = options.postscale;
   spec.priority = options.priority;
   spec.layout = layout;
+  const bool scales = options.prescale != 1.0 || options.postscale != 1.0;
+  if (scales && (!is_float(spec.dtype) || !request.in.device.is_cpu()))
+    throw UsageError("only floating types in host memory can be scaled: " + describe(spec));
+  // Device memory goes to the collective as it is: packing and scaling are for host memory.
+  if (!request.in.device.is_cpu()) spec.layout = std::max<uint64_t>(layout, 1);
   spec.codec = options.codec == "none" ? "" : options.codec;
   if (!spec.codec.empty()) {
     const bool fits = spec.kind == OpKind::kAllReduce && spec.dtype == DType::kF32 && layout == 0 &&

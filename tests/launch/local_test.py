@@ -50,6 +50,35 @@ class Output(LaunchTest):
             self.assertEqual(read(folder + "/logs/rank.0/stderr"), b"err\n")
             self.assertRegex(job.out, r"(?m)^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ \[1\] out$")
 
+    def test_a_full_disk_is_said_once_and_the_job_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder],
+                                                   stderr=subprocess.DEVNULL).returncode:
+                self.skipTest("no tmpfs of a chosen size can be mounted here")
+            try:
+                job = run("-np", "2", "--output-filename", folder + "/logs", "sh", "-c",
+                          "for i in $(seq 3000); do echo $HORON_RANK a line that fills the disk $i; done")
+            finally:
+                subprocess.run(["umount", folder])
+            self.assert_good(job)
+            self.assertEqual(job.out.count("a line that fills the disk"), 6000)
+            self.assertIn("No space left on device", job.err)
+            self.assertLessEqual(len(job.err.splitlines()), 2)
+
+    def test_colour_on_a_terminal_only(self):
+        self.assertNotIn("\x1b", run("-np", "2", "echo", "hi").out)
+        child, terminal = pty.fork()
+        if child == 0:
+            os.environ.pop("NO_COLOR", None)
+            os.execv(HORON, [HORON, "run", "-np", "2", "echo", "hi"])
+        seen = b""
+        while b"[1]" not in seen or b"[0]" not in seen:
+            self.assertTrue(select.select([terminal], [], [], 10)[0], seen)
+            seen += os.read(terminal, 4096)
+        os.waitpid(child, 0)
+        os.close(terminal)
+        self.assertRegex(seen, rb"\x1b\[3\dm\[1\]\x1b\[0m hi")
+
     def test_a_reader_that_stops_holds_nobody_hostage(self):
         job = self.start("-np", "2", "sh", "-c", "yes | head -c 30000000")
         wait_until(lambda: len(job.named("sh")) == 2, 10, "ranks")
@@ -132,6 +161,11 @@ class Environment(LaunchTest):
         job = run("-np", str(2 * cores), "sh", "-c", script, env={"OMP_NUM_THREADS": None})
         self.assertEqual(job.out.count("threads 1 cores "), 2 * cores)
 
+    def test_without_a_number_one_rank_for_each_core(self):
+        if os.path.exists("/dev/nvidia0"):
+            self.skipTest("this machine has GPUs: one rank for each of them")
+        self.assertEqual(len(run("echo", "hi").out.splitlines()), len(os.sched_getaffinity(0)))
+
     def test_any_program_in_any_language(self):
         job = run("-np", "2", "python3", "-c", "import os,sys; print(os.environ['HOROVOD_RANK'], sys.argv[1:])",
                   "-np", "x y", "$(touch /tmp/no)", "--")
@@ -161,11 +195,11 @@ class Environment(LaunchTest):
             self.assertEqual(job.out.count(f"sum 6 of 3 over {backend}"), 3)
 
     def test_dry_run_starts_nothing(self):
-        job = run("-np", "4", "-H", "localhost:2,far.example:2", "-p", "2222", "--dry-run", "./prog", "a")
+        job = run("-np", "4", "-H", "localhost:2,far.example:2", "-p", "2222", "-i", "/my/key", "--dry-run", "./prog", "a")
         self.assert_good(job)
         self.assertIn("localhost: rank(s) 0, 1, started here", job.out)
         self.assertIn("far.example: rank(s) 2, 3, by: ssh", job.out)
-        self.assertIn("-- far.example exec", job.out)
+        self.assertIn("-p 2222 -i /my/key -- far.example exec", job.out)
 
     def test_as_horonrun(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ import time
 import unittest
 
 from slurm import Slurm, free_port, why_no_slurm
-from support import (HORON, MPI_RANK, RANK, Hosts, LaunchTest, main, read, run, why_no_namespaces)
+from support import (HORON, MPI_RANK, RANK, Hosts, LaunchTest, main, read, run, wait_until, why_no_namespaces)
 
 NO_SLURM = why_no_slurm()
 NO_SPACES = why_no_namespaces()
@@ -69,6 +69,11 @@ class Mpi(LaunchTest):
             for rank in range(3):
                 self.assertIn(f"[{rank}] rank {rank}/3 sings", job.out)
                 self.assertIn(f"[{rank}] sum 6 of 3 over shm (mpi rank {rank} of 3)", job.out)
+            job = self.start("--mpi", "-np", "2", "sleep", "1000", env={"PATH": folder + ":" + os.environ["PATH"]})
+            wait_until(lambda: len(job.named("sleep")) == 2, 20, "ranks of mpirun")
+            job.process.kill()
+            job.process.wait()
+            self.assert_gone(job)
             job = run("--mpi", "-np", "2", "sh", "-c", "exit 5", env={"PATH": folder + ":" + os.environ["PATH"]})
             self.assertEqual(job.status, 5, job.err)
 
