@@ -15,7 +15,7 @@
 namespace horon {
 namespace {
 
-constexpr std::array<Knob, 23> kKnobs = {{
+constexpr std::array<Knob, 24> kKnobs = {{
     {"backend", KnobType::kText, "auto",
      "collectives over: auto, self, local, shm, gloo, mpi, hier or nccl; auto takes shm on one "
      "host, "
@@ -53,12 +53,17 @@ constexpr std::array<Knob, 23> kKnobs = {{
      "tensors are reduced together until they are this large"},
     {"first_bucket_bytes", KnobType::kBytes, "1MB",
      "the same for the first bucket of a step, so that the wire does not wait long"},
+    {"chunk_bytes", KnobType::kBytes, "16MB",
+     "larger transfers are cut into pieces of at most this, between which urgent ones overtake"},
     {"stall_warning_time", KnobType::kDuration, "10s",
      "after how long a wait for other ranks is explained: who has not submitted what"},
     {"stall_shutdown_time", KnobType::kDuration, "600s",
-     "after how long a wait for ranks that are alive but busy ends with TimeoutError"},
+     "after how long a wait for ranks that are alive but busy ends with TimeoutError; barriers "
+     "wait "
+     "without end"},
     {"autotune_file", KnobType::kText, "",
-     "file: bucket sizes are tried on the first steps and the best is kept there for the next run; "
+     "file: bucket sizes and codec threads are tried on the first steps and the best is kept there "
+     "for the next run; "
      "empty: off"},
     {"timeline", KnobType::kText, "",
      "every rank writes what it does to this path and its rank; `horon trace merge` makes one "

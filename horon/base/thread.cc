@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace horon {
 
 std::jthread start_thread(const std::string& name, std::function<void(std::stop_token)> body) {
@@ -15,6 +17,18 @@ std::jthread start_thread(const std::string& name, std::function<void(std::stop_
 
 OwnProcess::OwnProcess() : process_(getpid()) {}
 bool OwnProcess::is_here() const { return getpid() == process_; }
+
+void parallel_for(uint64_t count, uint64_t grain, int threads,
+                  const std::function<void(uint64_t first, uint64_t last)>& body) {
+  const uint64_t most = count / std::max<uint64_t>(grain, 1);
+  const auto parts = std::clamp<uint64_t>(static_cast<uint64_t>(std::max(threads, 1)), 1,
+                                          std::max<uint64_t>(most, 1));
+  const uint64_t share = (count / parts + 63) / 64 * 64 + (parts == 1 ? count : 0);
+  std::vector<std::jthread> helpers;
+  for (uint64_t first = share; first < count; first += share)
+    helpers.emplace_back([&, first] { body(first, std::min(first + share, count)); });
+  body(0, std::min(share, count));
+}
 
 std::vector<int> usable_cores() {
   cpu_set_t mask;

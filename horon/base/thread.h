@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <string>
@@ -21,6 +22,11 @@ class OwnProcess {
  private:
   int process_;
 };
+
+// body(first, last) over the ranges of [0, count), each at least `grain` long, by up to `threads`
+// threads, this one among them. Ranges begin at multiples of 64. The body must not throw.
+void parallel_for(uint64_t count, uint64_t grain, int threads,
+                  const std::function<void(uint64_t first, uint64_t last)>& body);
 
 // Cores that this process may run on (its affinity mask), at least 1.
 std::vector<int> usable_cores();

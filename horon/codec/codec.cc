@@ -11,6 +11,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/registry.h"
+#include "horon/base/thread.h"
 #include "horon/device/half.h"
 
 namespace horon {
@@ -23,6 +24,8 @@ void Codec::decode_add(std::span<const std::byte> wire, std::span<float> out) co
 
 namespace {
 
+constexpr uint64_t kWorthAThread = 1U << 18;  // numbers
+
 void check_size(const std::string& codec, size_t got, size_t wanted) {
   if (got == wanted) return;
   throw Error(fmt::format("codec {}: {} bytes on the wire, {} expected", codec, got, wanted),
@@ -34,9 +37,9 @@ class None final : public Codec {
   std::string name() const override { return "none"; }
   bool is_dense() const override { return true; }
   DType wire_dtype() const override { return DType::kF32; }
-  void encode(const std::string&, std::span<const float> in, Encoded& out) override {
-    out.bytes.resize(in.size_bytes());
-    std::ranges::copy(std::as_bytes(in), out.bytes.begin());
+  size_t encode(const std::string&, std::span<const float> in, std::span<std::byte> out) override {
+    std::ranges::copy(std::as_bytes(in), out.begin());
+    return in.size_bytes();
   }
   void decode(std::span<const std::byte> wire, std::span<float> out) const override {
     check_size(name(), wire.size(), out.size_bytes());
@@ -96,15 +99,19 @@ class SixteenBits final : public Codec {
   std::string name() const override { return brain_ ? "bf16" : "fp16"; }
   bool is_dense() const override { return true; }
   DType wire_dtype() const override { return brain_ ? DType::kBF16 : DType::kF16; }
-  void encode(const std::string&, std::span<const float> in, Encoded& out) override {
-    out.bytes.resize(in.size() * sizeof(uint16_t));
-    auto* wire = reinterpret_cast<uint16_t*>(out.bytes.data());
-    (brain_ ? narrow_bf16 : narrow_f16)(in.data(), wire, in.size());
+  size_t encode(const std::string&, std::span<const float> in, std::span<std::byte> out) override {
+    auto* wire = reinterpret_cast<uint16_t*>(out.data());
+    parallel_for(in.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
+      (brain_ ? narrow_bf16 : narrow_f16)(in.data() + first, wire + first, last - first);
+    });
+    return in.size() * sizeof(uint16_t);
   }
   void decode(std::span<const std::byte> wire, std::span<float> out) const override {
     check_size(name(), wire.size(), out.size() * sizeof(uint16_t));
     const auto* from = reinterpret_cast<const uint16_t*>(wire.data());
-    (brain_ ? widen_bf16 : widen_f16)(from, out.data(), out.size());
+    parallel_for(out.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
+      (brain_ ? widen_bf16 : widen_f16)(from + first, out.data() + first, last - first);
+    });
   }
 
  private:
@@ -118,17 +125,28 @@ class Feedback final : public Codec {
   std::string name() const override { return inner_->name() + "+feedback"; }
   bool is_dense() const override { return inner_->is_dense(); }
   DType wire_dtype() const override { return inner_->wire_dtype(); }
-  void encode(const std::string& tensor, std::span<const float> in, Encoded& out) override {
+  size_t max_bytes(size_t count) const override { return inner_->max_bytes(count); }
+  void set_threads(int threads) override {
+    Codec::set_threads(threads);
+    inner_->set_threads(threads);
+  }
+  size_t encode(const std::string& tensor, std::span<const float> in,
+                std::span<std::byte> out) override {
     std::vector<float>& lost = lost_[tensor];
     lost.resize(in.size());  // a tensor that changed its size starts anew
-    for (size_t i = 0; i < in.size(); ++i) lost[i] += in[i];
-    inner_->encode(tensor, lost, out);
-    std::vector<float> kept(in.size());
-    inner_->decode(out.bytes, kept);
-    for (size_t i = 0; i < in.size(); ++i) {
-      const float rest = lost[i] - kept[i];
-      lost[i] = rest - rest == 0.0F ? rest : 0.0F;  // an infinity or NaN is not carried on
-    }
+    parallel_for(in.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
+      for (uint64_t i = first; i < last; ++i) lost[i] += in[i];
+    });
+    const size_t used = inner_->encode(tensor, lost, out);
+    kept_.resize(in.size());
+    inner_->decode(out.first(used), kept_);
+    parallel_for(in.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
+      for (uint64_t i = first; i < last; ++i) {
+        const float rest = lost[i] - kept_[i];
+        lost[i] = rest - rest == 0.0F ? rest : 0.0F;  // an infinity or NaN is not carried on
+      }
+    });
+    return used;
   }
   void decode(std::span<const std::byte> wire, std::span<float> out) const override {
     inner_->decode(wire, out);
@@ -140,6 +158,7 @@ class Feedback final : public Codec {
  private:
   std::unique_ptr<Codec> inner_;
   std::map<std::string, std::vector<float>> lost_;
+  std::vector<float> kept_;
 };
 
 }  // namespace

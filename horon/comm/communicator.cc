@@ -69,6 +69,7 @@ int Communicator::size() const { return state_->executor.size(); }
 const Topology& Communicator::topology() const { return state_->job->topology; }
 const std::vector<int>& Communicator::members() const { return state_->members; }
 std::string Communicator::backend() const { return state_->job->backend->name(); }
+DeviceRuntime* Communicator::device() const { return state_->job->settings.device.get(); }
 
 void Communicator::run(const Request& request) {
   state_->queue.run([&] { state_->executor.run(request); });

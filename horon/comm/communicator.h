@@ -33,6 +33,7 @@ class Communicator {
   const Topology& topology() const;         // of the whole job
   const std::vector<int>& members() const;  // ranks of the job, in order
   std::string backend() const;
+  DeviceRuntime* device() const;  // null: host memory only
 
   // Any operation (request.h), blocking or not.
   void run(const Request& request);

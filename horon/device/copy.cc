@@ -2,88 +2,78 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "horon/base/error.h"
+#include "horon/base/thread.h"
 #include "horon/device/half.h"
+#include "horon/device/mirror.h"
 
 namespace horon {
 namespace {
 
-float load_float(const void* data, DType dtype, uint64_t i) {
-  switch (dtype) {
-    case DType::kF16:
-      return f16_to_float(static_cast<const uint16_t*>(data)[i]);
-    case DType::kBF16:
-      return bf16_to_float(static_cast<const uint16_t*>(data)[i]);
-    default:
-      return static_cast<const float*>(data)[i];
-  }
+constexpr uint64_t kWorthAThread = 4U << 20;  // bytes
+
+template <typename T>
+void multiply(const BufferView& data, T factor) {
+  auto* at = static_cast<T*>(data.data);
+  for (uint64_t i = 0; i < data.count; ++i) at[i] *= factor;
 }
 
-void store_float(void* data, DType dtype, uint64_t i, float value) {
-  switch (dtype) {
-    case DType::kF16:
-      static_cast<uint16_t*>(data)[i] = float_to_f16(value);
-      return;
-    case DType::kBF16:
-      static_cast<uint16_t*>(data)[i] = float_to_bf16(value);
-      return;
-    default:
-      static_cast<float*>(data)[i] = value;
-  }
+template <float (*widen)(uint16_t), uint16_t (*narrow)(float)>
+void multiply_16(const BufferView& data, float factor) {
+  auto* at = static_cast<uint16_t*>(data.data);
+  for (uint64_t i = 0; i < data.count; ++i) at[i] = narrow(widen(at[i]) * factor);
 }
 
-void check_parts(std::span<const BufferView> parts, const BufferView& bucket) {
-  uint64_t total = 0;
-  for (const BufferView& part : parts) {
-    require(part.dtype == bucket.dtype, "pack: a part and the bucket have different types");
-    total += part.count;
+void scale_host(const BufferView& data, double factor) {
+  switch (data.dtype) {
+    case DType::kF32:
+      return multiply<float>(data, static_cast<float>(factor));
+    case DType::kF64:
+      return multiply<double>(data, factor);
+    case DType::kF16:
+      return multiply_16<f16_to_float, float_to_f16>(data, static_cast<float>(factor));
+    case DType::kBF16:
+      return multiply_16<bf16_to_float, float_to_bf16>(data, static_cast<float>(factor));
+    default:
+      throw UsageError(fmt::format("a factor of {} on {}: only floating types can be scaled",
+                                   factor, name_of(data.dtype)));
   }
-  require(total <= bucket.count,
-          fmt::format("pack: {} elements do not fit into a bucket of {}", total, bucket.count));
 }
 
 }  // namespace
 
-void pack(std::span<const BufferView> parts, BufferView bucket) {
-  check_parts(parts, bucket);
-  auto* at = static_cast<char*>(bucket.data);
-  for (const BufferView& part : parts) {
-    if (part.count != 0) std::memcpy(at, part.data, part.bytes());
-    at += part.bytes();
-  }
+void scale(const BufferView& data, double factor, DeviceRuntime* runtime) {
+  if (factor == 1.0) return;
+  const HostMirror host(data, true, runtime);
+  scale_host(host.view(), factor);
+  host.write_back(runtime);
 }
 
-void unpack(BufferView bucket, std::span<const BufferView> parts) {
-  check_parts(parts, bucket);
-  const auto* at = static_cast<const char*>(bucket.data);
-  for (const BufferView& part : parts) {
-    if (part.count != 0) std::memcpy(part.data, at, part.bytes());
-    at += part.bytes();
+void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& place,
+              DeviceRuntime* runtime) {
+  if (!place.is_cpu()) {
+    require(runtime != nullptr, "copies of device memory need the device's part");
+    const auto stream = runtime->make_stream(place.index);
+    for (const CopyJob& job : jobs) stream->copy(job.to, job.from, job.bytes);
+    return stream->synchronize();
   }
-}
-
-void scale(BufferView data, double factor) {
-  require(is_float(data.dtype), "scale: floats only");
-  if (data.dtype == DType::kF64) {
-    auto* values = static_cast<double*>(data.data);
-    for (uint64_t i = 0; i < data.count; ++i) values[i] *= factor;
-    return;
-  }
-  const auto narrow = static_cast<float>(factor);
-  for (uint64_t i = 0; i < data.count; ++i) {
-    store_float(data.data, data.dtype, i, load_float(data.data, data.dtype, i) * narrow);
-  }
-}
-
-void cast(BufferView from, BufferView to) {
-  const auto is_narrow = [](DType dtype) { return is_float(dtype) && dtype != DType::kF64; };
-  require(is_narrow(from.dtype) && is_narrow(to.dtype), "cast: f32, f16 and bf16 only");
-  require(from.count == to.count, "cast: different counts");
-  for (uint64_t i = 0; i < from.count; ++i) {
-    store_float(to.data, to.dtype, i, load_float(from.data, from.dtype, i));
-  }
+  uint64_t total = 0;
+  for (const CopyJob& job : jobs) total += job.bytes;
+  // Each thread copies a range of all jobs laid end to end.
+  parallel_for(total, kWorthAThread, threads, [&](uint64_t first, uint64_t last) {
+    uint64_t start = 0;
+    for (const CopyJob& job : jobs) {
+      const uint64_t low = std::max(first, start);
+      const uint64_t high = std::min(last, start + job.bytes);
+      if (low < high)
+        std::memcpy(static_cast<char*>(job.to) + (low - start),
+                    static_cast<const char*>(job.from) + (low - start), high - low);
+      start += job.bytes;
+    }
+  });
 }
 
 }  // namespace horon

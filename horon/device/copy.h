@@ -1,20 +1,25 @@
 #pragma once
 
-#include <span>
+#include <vector>
 
-#include "horon/device/buffer.h"
+#include "horon/device/stream.h"
 
-// Copies over many host buffers at once, for callers whose tensors do not live in a bucket.
+// Small work on whole buffers, for callers whose numbers do not live in a bucket. Device memory
+// takes a detour through the host where it must be computed on; `runtime` may be null for host
+// memory (UsageError otherwise).
 namespace horon {
 
-// One after the other into `bucket`, which has the same type and at least the total count.
-void pack(std::span<const BufferView> parts, BufferView bucket);
-void unpack(BufferView bucket, std::span<const BufferView> parts);
+// data := data * factor, for floating types (others: UsageError unless the factor is 1). f16 and
+// bf16 are multiplied in f32 and rounded once.
+void scale(const BufferView& data, double factor, DeviceRuntime* runtime = nullptr);
 
-// data[i] *= factor, computed in f32 (f64 for f64); floats only.
-void scale(BufferView data, double factor);
-
-// Converts between f32, f16 and bf16, round to nearest even. Same count.
-void cast(BufferView from, BufferView to);
+struct CopyJob {
+  void* to = nullptr;
+  const void* from = nullptr;
+  uint64_t bytes = 0;
+};
+// All of one place: host memory by several threads when it pays, device memory by its own copies.
+void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& place = {},
+              DeviceRuntime* runtime = nullptr);
 
 }  // namespace horon

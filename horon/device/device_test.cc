@@ -71,31 +71,29 @@ TEST(Buffers, SlicesAndZeroedMemory) {
   EXPECT_THROW(OwnedBuffer::host(std::numeric_limits<uint64_t>::max(), DType::kF64), UsageError);
 }
 
-TEST(Copy, PacksAndUnpacks) {
-  std::vector<float> a = {1, 2, 3};
-  std::vector<float> none;
-  std::vector<float> b = {4, 5};
-  std::vector<float> bucket(5);
-  const std::array<BufferView, 3> parts = {view_of(a), view_of(none), view_of(b)};
-  pack(parts, view_of(bucket));
-  EXPECT_EQ(bucket, (std::vector<float>{1, 2, 3, 4, 5}));
-  scale(view_of(bucket), 2);
-  unpack(view_of(bucket), parts);
-  EXPECT_EQ(b, (std::vector<float>{8, 10}));
-  std::vector<float> small(4);
-  EXPECT_THROW(pack(parts, view_of(small)), UsageError);
+TEST(Copy, ManyJobsByAnyNumberOfThreads) {
+  std::vector<uint8_t> from((9U << 20) + 5);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 7 + i / 251);
+  for (const int threads : {1, 2, 5}) {
+    std::vector<uint8_t> to(from.size());
+    std::vector<CopyJob> jobs;
+    const std::array<size_t, 6> cuts = {0, 1, 1, 1000, 8U << 20, from.size()};
+    for (size_t i = 1; i < cuts.size(); ++i)
+      jobs.push_back({to.data() + cuts[i - 1], from.data() + cuts[i - 1], cuts[i] - cuts[i - 1]});
+    copy_all(jobs, threads);
+    EXPECT_EQ(to, from) << threads;
+  }
 }
 
-TEST(Copy, CastsBetweenFloats) {
-  std::vector<float> from = {1.5F, -2.0F, 65504.0F, 1e-8F};
-  std::vector<uint16_t> half(4);
-  std::vector<float> back(4);
-  const BufferView narrow{half.data(), half.size(), DType::kF16, {}};
-  cast(view_of(from), narrow);
-  cast(narrow, view_of(back));
-  EXPECT_EQ(back, (std::vector<float>{1.5F, -2.0F, 65504.0F, 0.0F}));
-  std::vector<double> wrong(4);
-  EXPECT_THROW(cast(view_of(from), view_of(wrong)), UsageError);
+TEST(Copy, ScalesFloatsOnly) {
+  std::vector<float> values = {1.5F, -2.0F};
+  scale(view_of(values), 2);
+  EXPECT_EQ(values, (std::vector<float>{3.0F, -4.0F}));
+  std::vector<int32_t> whole = {1};
+  EXPECT_THROW(scale(view_of(whole), 0.5), UsageError);
+  BufferView elsewhere = view_of(values);
+  elsewhere.device = {DeviceKind::kCuda, 0};
+  EXPECT_THROW(scale(elsewhere, 2), UsageError);
 }
 
 TEST(Streams, TheCpuRuntimeCopies) {

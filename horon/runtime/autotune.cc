@@ -27,17 +27,17 @@ nlohmann::json read_all(const std::string& path) {
 
 }  // namespace
 
-BucketTuner::BucketTuner(uint64_t start, std::vector<uint64_t> candidates, int steps_each)
+Tuner::Tuner(const Tuning& start, const std::vector<Tuning>& candidates, int steps_each)
     : steps_each_(steps_each) {
   tries_.push_back({start, {}});
-  for (const uint64_t bytes : candidates) {
-    if (bytes != start) tries_.push_back({bytes, {}});
+  for (const Tuning& one : candidates) {
+    if (one != start) tries_.push_back({one, {}});
   }
 }
 
-uint64_t BucketTuner::current() const { return tries_[std::min(at_, tries_.size() - 1)].bytes; }
+const Tuning& Tuner::current() const { return tries_[std::min(at_, tries_.size() - 1)].setting; }
 
-bool BucketTuner::add(double seconds) {
+bool Tuner::add(double seconds) {
   if (done()) return false;
   if (step_ >= kWarmUp) tries_[at_].seconds.push_back(seconds);
   if (++step_ < kWarmUp + steps_each_) return false;
@@ -46,7 +46,7 @@ bool BucketTuner::add(double seconds) {
   return true;
 }
 
-uint64_t BucketTuner::best() const {
+const Tuning& Tuner::best() const {
   const Try* best = &tries_.front();
   double limit = 0.97 * median(best->seconds);
   for (const Try& one : tries_) {
@@ -54,18 +54,25 @@ uint64_t BucketTuner::best() const {
     best = &one;
     limit = median(one.seconds);
   }
-  return best->bytes;
+  return best->setting;
 }
 
-uint64_t read_tuning(const std::string& path, const std::string& job) {
+std::optional<Tuning> read_tuning(const std::string& path, const std::string& job) {
   const nlohmann::json all = read_all(path);
   const auto found = all.find(job);
-  return found != all.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+  if (found == all.end() || !found->is_object()) return std::nullopt;
+  const auto number = [&](const char* key) {
+    const auto at = found->find(key);
+    return at != found->end() && at->is_number_unsigned() ? at->get<uint64_t>() : 0;
+  };
+  const Tuning tuning{number("bucket_bytes"), static_cast<int>(number("codec_threads"))};
+  if (tuning.bucket_bytes == 0 || tuning.codec_threads < 1) return std::nullopt;
+  return tuning;
 }
 
-void write_tuning(const std::string& path, const std::string& job, uint64_t bucket_bytes) {
+void write_tuning(const std::string& path, const std::string& job, const Tuning& found) {
   nlohmann::json all = read_all(path);
-  all[job] = bucket_bytes;
+  all[job] = {{"bucket_bytes", found.bucket_bytes}, {"codec_threads", found.codec_threads}};
   const std::string fresh = path + ".new";
   std::ofstream file(fresh, std::ios::trunc);
   file << all.dump(1) << "\n";

@@ -83,6 +83,11 @@ TEST(RuntimeStall, AStragglerIsNamedWithinTwentySteps) {
           std::this_thread::sleep_for(Milliseconds(runtime.rank() == 1 ? 12 : 4));  // its work
           runtime.run_all_reduce("x", view_of(data));
         }
+        if (runtime.rank() != 1) {
+          const std::vector<uint64_t> waited = runtime.counters().waited_us;
+          EXPECT_GT(waited.at(1), 50'000U);
+          EXPECT_LT(waited[0] + waited[2], waited[1] / 2);
+        }
       },
       options);
   ASSERT_EQ(lines.size(), 1U);
@@ -124,15 +129,15 @@ TEST(RuntimeStall, ASilentRankEndsTheOperation) {
 
 TEST(Autotune, KeepsTheStartUnlessAnotherIsClearlyBetter) {
   const auto tune = [](double start, double other) {
-    BucketTuner tuner(25, {10, 25}, 3);
-    EXPECT_EQ(tuner.current(), 25U);
+    Tuner tuner({25, 1}, {{10, 1}, {25, 1}}, 3);
+    EXPECT_EQ(tuner.current().bucket_bytes, 25U);
     int steps = 0;
     while (!tuner.done()) {
-      tuner.add(tuner.current() == 25 ? start : other);
+      tuner.add(tuner.current().bucket_bytes == 25 ? start : other);
       ++steps;
     }
     EXPECT_EQ(steps, 2 * (2 + 3));
-    return tuner.best();
+    return tuner.best().bucket_bytes;
   };
   EXPECT_EQ(tune(1.0, 0.5), 10U);
   EXPECT_EQ(tune(1.0, 0.99), 25U);
@@ -145,6 +150,7 @@ TEST(Autotune, TriesOnRealStepsAndRemembers) {
   options.autotune_file = folder.path() + "/tuned.json";
   options.limits.first_bytes = 1;
   options.warn = [](const std::string&) {};
+  std::string codec;
   const auto train = [&](int steps) {
     on_ranks(
         2,
@@ -153,7 +159,8 @@ TEST(Autotune, TriesOnRealStepsAndRemembers) {
             std::vector<std::vector<float>> data(6, std::vector<float>(1000, 1.0F));
             std::vector<Work> works;
             for (size_t i = 0; i < data.size(); ++i)
-              works.push_back(runtime.all_reduce("t" + std::to_string(i), view_of(data[i])));
+              works.push_back(
+                  runtime.all_reduce("t" + std::to_string(i), view_of(data[i]), {.codec = codec}));
             for (const Work& work : works) work.wait();
             for (const auto& one : data) expect_all(one, 2.0F);
           }
@@ -161,10 +168,19 @@ TEST(Autotune, TriesOnRealStepsAndRemembers) {
         options);
   };
   train(80);
-  EXPECT_GT(read_tuning(options.autotune_file, "2 ranks, local"), 0U)
+  EXPECT_TRUE(read_tuning(options.autotune_file, "2 ranks, local"))
       << read_small_file(options.autotune_file);
   train(10);
-  EXPECT_EQ(read_tuning(options.autotune_file, "3 ranks, local"), 0U);
+  EXPECT_FALSE(read_tuning(options.autotune_file, "3 ranks, local"));
+  // With a codec there is twice and three times as much to try: more steps.
+  std::filesystem::remove(options.autotune_file);
+  codec = "bf16";
+  train(80);
+  EXPECT_FALSE(read_tuning(options.autotune_file, "2 ranks, local"));
+  train(200);
+  const auto found = read_tuning(options.autotune_file, "2 ranks, local");
+  ASSERT_TRUE(found);
+  EXPECT_GE(found->codec_threads, 1);
   // Declared buckets are never moved: nothing is tried, nothing copied.
   std::filesystem::remove(options.autotune_file);
   on_ranks(
@@ -185,7 +201,7 @@ TEST(Autotune, TriesOnRealStepsAndRemembers) {
       },
       options);
   EXPECT_FALSE(std::filesystem::exists(options.autotune_file));
-  EXPECT_EQ(read_tuning("/no/such/file", "x"), 0U);
+  EXPECT_FALSE(read_tuning("/no/such/file", "x"));
 }
 
 TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {

@@ -18,6 +18,7 @@ constexpr auto kQuiet = Milliseconds(1);
 constexpr auto kLongestPause = Milliseconds(500);
 // An operation that runs when the lane is closed has this long to end.
 constexpr auto kFarewell = std::chrono::seconds(2);
+constexpr Milliseconds kForever = std::chrono::hours(24 * 365);
 
 }  // namespace
 
@@ -46,7 +47,9 @@ Lane::~Lane() {
 
 RuntimeCounters Lane::counters() const {
   const Lock lock(mutex_);
-  return counters_;
+  RuntimeCounters counters = counters_;
+  if (options_.gate && !options_.urgent) counters.overtaken = options_.gate->times_made_way();
+  return counters;
 }
 
 std::optional<std::pair<std::string, Clock::time_point>> Lane::oldest() const {
@@ -93,11 +96,12 @@ Work Lane::enqueue(TensorSpec spec, Request request, bool wakes) {
   const uint64_t number = ++submissions_;
   Work work(
       [this, number](const Work& self, Deadline deadline) { wait_for(number, self, deadline); });
-  request.timeout = options_.timeout;
+  request.timeout = spec.kind == OpKind::kBarrier ? kForever : options_.timeout;
   last_submitted_ = Clock::now();
   not_before_ = {};
   const auto [at, fresh] = pending_.try_emplace(spec.name);
-  if (!fresh) {
+  if (!fresh || running_.contains(spec.name)) {
+    if (fresh) pending_.erase(at);
     throw UsageError(
         fmt::format("'{}' is in flight already; wait for it, or give it another name", spec.name));
   }
@@ -204,6 +208,7 @@ bool Lane::step(Lock& lock, Clock::time_point& later) {
   const bool whole = is_whole(plan_.expected());
   if (!whole && !wants_agreement(now, later)) return false;
   driving_ = true;
+  if (options_.gate && options_.urgent) options_.gate->begin_urgent();
   try {
     whole ? run_expected(lock) : agree_and_run(lock, false);
   } catch (...) {
@@ -211,6 +216,7 @@ bool Lane::step(Lock& lock, Clock::time_point& later) {
     fail_all(std::current_exception());
     if (options_.on_death) options_.on_death();
   }
+  if (options_.gate && options_.urgent) options_.gate->end_urgent();
   end_driving();
   return true;
 }
@@ -236,30 +242,56 @@ void Lane::tune(Lock& lock) {
   const double seconds = std::chrono::duration<double>(now - step_began_).count();
   step_began_ = now;
   if (tuned_version_ != plan_.version()) {  // other tensors: what was measured is worth nothing
-    tuner_ = std::make_unique<BucketTuner>(options_.limits.bucket_bytes, options_.tries);
+    tuner_ = std::make_unique<Tuner>(Tuning{options_.limits.bucket_bytes, options_.codec_threads},
+                                     tuning_candidates());
     tuned_version_ = plan_.version();
     return;
   }
   if (!tuner_ || !tuner_->add(seconds)) return;
-  PlanLimits limits = options_.limits;
-  limits.bucket_bytes = tuner_->current();
+  Tuning next = tuner_->current();
   if (tuner_->done()) {
-    std::array<int64_t, 1> best = {comm_->rank() == 0 ? static_cast<int64_t>(tuner_->best()) : 0};
+    const Tuning& best = tuner_->best();
+    std::array<int64_t, 2> agreed = {static_cast<int64_t>(best.bucket_bytes), best.codec_threads};
     lock.unlock();
-    comm_->broadcast(view_of(best), 0, {.name = "autotune", .timeout = options_.timeout});
-    if (comm_->rank() == 0 && options_.on_tuned) options_.on_tuned(static_cast<uint64_t>(best[0]));
+    comm_->broadcast(view_of(agreed), 0, {.name = "autotune", .timeout = options_.timeout});
+    next = {static_cast<uint64_t>(agreed[0]), static_cast<int>(agreed[1])};
+    if (comm_->rank() == 0 && options_.on_tuned) options_.on_tuned(next);
     lock.lock();
     ++counters_.control_messages;
-    limits.bucket_bytes = static_cast<uint64_t>(best[0]);
     tuner_.reset();
     options_.tries.clear();
   }
+  PlanLimits limits = options_.limits;
+  limits.bucket_bytes = next.bucket_bytes;
+  options_.codec_threads = next.codec_threads;
   plan_.set_limits(limits);
   count_all();
   tuned_version_ = plan_.version();
 }
 
+// Threads are tried only where something is encoded.
+std::vector<Tuning> Lane::tuning_candidates() const {
+  bool encodes = false;
+  for (const Bucket& bucket : plan_.buckets())
+    encodes = encodes || !plan_.tensor(bucket.tensors.front()).codec.empty();
+  std::vector<Tuning> candidates;
+  for (const uint64_t bytes : options_.tries) {
+    for (const int threads : {1, 2, 4}) {
+      if (encodes || threads == options_.codec_threads) candidates.push_back({bytes, threads});
+    }
+  }
+  return candidates;
+}
+
 // --- agreement
+
+// Waits for a barrier have no limit: what the others do meanwhile may take as long as it takes.
+Milliseconds Lane::patience() const {
+  const bool only_barriers = std::all_of(pending_.begin(), pending_.end(), [](const auto& entry) {
+    return entry.second.spec.kind == OpKind::kBarrier;
+  });
+  return only_barriers ? kForever : options_.timeout;
+}
 
 Report Lane::make_report() {
   Report report;
@@ -281,8 +313,9 @@ Report Lane::make_report() {
 // when they came with a bucket.
 void Lane::agree_and_run(Lock& lock, bool heard) {
   if (!heard) {
+    const Milliseconds longest = patience();
     lock.unlock();
-    comm_->deviate(options_.timeout);  // until all have arrived
+    comm_->deviate(longest);  // until all have arrived
     lock.lock();
   }
   std::string mine = pack_report(make_report());
@@ -379,12 +412,13 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
   for (size_t b = 0; b < plan_.buckets().size(); ++b) {
     const Bucket& bucket = plan_.buckets()[b];
     const DType dtype = specs[bucket.tensors.front()].dtype;
-    memory.push_back(comm_->allocate(bucket.count, dtype));
+    memory.push_back(allocate(bucket.count, specs[bucket.tensors.front()]));
     memory_[static_cast<int>(b)] = {memory.back(), bucket.key};
     auto* base = static_cast<char*>(memory.back().view().data);
     for (size_t i = 0; i < bucket.tensors.size(); ++i) {
       const size_t place = bucket.tensors[i];
-      views[place] = {base + bucket.offsets[i] * size_of(dtype), specs[place].count, dtype, {}};
+      views[place] = {base + bucket.offsets[i] * size_of(dtype), specs[place].count, dtype,
+                      memory.back().view().device};
     }
   }
   return memory;

@@ -15,6 +15,7 @@
 #include "horon/comm/communicator.h"
 #include "horon/runtime/agreement.h"
 #include "horon/runtime/autotune.h"
+#include "horon/runtime/gate.h"
 #include "horon/runtime/plan.h"
 #include "horon/runtime/stall.h"
 #include "horon/runtime/trace.h"
@@ -23,11 +24,13 @@ namespace horon {
 
 // Always on, of one rank; read while it runs.
 struct RuntimeCounters {
-  uint64_t operations = 0;        // named operations that ended well
-  uint64_t collectives = 0;       // that carried them: buckets and single ones
-  uint64_t control_messages = 0;  // agreements and calls for them; 0 in a step that repeats
-  uint64_t bytes = 0;             // of payload
-  uint64_t bytes_copied = 0;      // into and out of buckets
+  uint64_t operations = 0;               // named operations that ended well
+  uint64_t collectives = 0;              // that carried them: buckets and single ones
+  uint64_t control_messages = 0;         // agreements and calls for them; 0 in a step that repeats
+  uint64_t bytes = 0;                    // of payload
+  uint64_t bytes_copied = 0;             // into and out of buckets
+  uint64_t overtaken = 0;                // times that a large transfer made way between chunks
+  std::vector<uint64_t> waited_us = {};  // for each rank of the job: how long we waited for it
 };
 
 // The named operations of one set of ranks: collects what is submitted, in whatever order, and runs
@@ -39,7 +42,7 @@ class Lane {
  public:
   struct Options {
     PlanLimits limits;
-    Milliseconds timeout{600'000};  // longest wait for other ranks
+    Milliseconds timeout{600'000};  // longest wait for other ranks; barriers: no limit
     std::string name = "hrn-lane";
     uint8_t number = 0;                                 // in traces
     std::shared_ptr<Recorder> recorder;                 // may be null
@@ -47,7 +50,11 @@ class Lane {
     std::function<void(const std::string& line)> warn;  // may be null
     std::function<void()> on_death;                     // may be null; after an error ended it all
     std::vector<uint64_t> tries;                        // sizes of buckets to try; empty: no tuning
-    std::function<void(uint64_t bucket_bytes)> on_tuned;  // on rank 0, when that is over
+    std::function<void(const Tuning& found)> on_tuned;  // on rank 0, when that is over
+    std::shared_ptr<Gate> gate;        // of this rank: what is urgent goes first; may be null
+    bool urgent = false;               // others make way for us
+    uint64_t chunk_bytes = 16U << 20;  // others: transfers are cut into such pieces
+    int codec_threads = 1;
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error; work that waits for other ranks is given up after
@@ -108,6 +115,7 @@ class Lane {
   bool step(Lock& lock, Clock::time_point& later);
   void run_expected(Lock& lock);
   void tune(Lock& lock);
+  std::vector<Tuning> tuning_candidates() const;
   void agree_and_run(Lock& lock, bool heard);
   Report make_report();
   void apply(Lock& lock, const Decision& decision);
@@ -115,14 +123,18 @@ class Lane {
   BufferView pack(std::vector<Item>& items, int bucket, bool& copied);
   void run_single(Lock& lock, Item item);
   // Without the lock; one thread at a time.
+  bool move_plain(const Request& request, bool may_deviate);
   void move(const Request& request, const TensorSpec& spec);
+
   void move_encoded(const Request& request, const TensorSpec& spec);
   Item take(const std::string& name);
   void put_back(std::vector<Item> items);
   void finish(std::vector<Item>& items, std::exception_ptr error);
-  void look_for_stragglers();
+  void note_waits();
+  Milliseconds patience() const;
   void trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, bool failed) const;
   void fail_all(const std::exception_ptr& error);
+  OwnedBuffer allocate(uint64_t count, const TensorSpec& like);
   const OwnedBuffer& memory_of(int bucket);
 
   Options options_;
@@ -145,14 +157,15 @@ class Lane {
   int quiet_rounds_ = 0;  // agreements in a row that decided nothing
   Clock::time_point not_before_;
   std::exception_ptr dead_;
-  std::vector<std::pair<std::string, Clock::time_point>> running_;  // taken by whoever drives
+  std::unordered_map<std::string, Clock::time_point> running_;  // taken by whoever drives
   std::string last_finished_;
   Clock::time_point last_finished_at_;
   RuntimeCounters counters_;
-  std::unique_ptr<BucketTuner> tuner_;
+  std::unique_ptr<Tuner> tuner_;
   uint64_t tuned_version_ = 0;  // of the plan that is being tuned
   Clock::time_point step_began_;
   StragglerWatch stragglers_;                             // of whoever drives
+  std::vector<uint64_t> away_us_;                         // at the last operation
   std::map<std::string, std::unique_ptr<Codec>> codecs_;  // of whoever drives
   std::map<std::string, OwnedBuffer> wire_;               // their memory, by tensor
   std::thread thread_;

@@ -6,8 +6,9 @@
 
 #include "horon/base/error.h"
 #include "horon/base/thread.h"
+#include "horon/device/copy.h"
+#include "horon/device/mirror.h"
 #include "horon/runtime/lane.h"
-#include "horon/runtime/scale.h"
 
 namespace horon {
 
@@ -20,7 +21,7 @@ Lane::Item Lane::take(const std::string& name) {
   } else {
     --unplanned_;
   }
-  running_.emplace_back(item.spec.name, item.submitted);
+  running_.emplace(item.spec.name, item.submitted);
   return item;
 }
 
@@ -33,11 +34,18 @@ void Lane::put_back(std::vector<Item> items) {
   }
 }
 
+// Where peers reach it, or on the device of the tensors.
+OwnedBuffer Lane::allocate(uint64_t count, const TensorSpec& like) {
+  if (like.device.is_cpu()) return comm_->allocate(count, like.dtype);
+  require(comm_->device() != nullptr, "buckets on a device need its part; see `horon info`");
+  return comm_->device()->allocate(count, like.dtype, like.device.index);
+}
+
 const OwnedBuffer& Lane::memory_of(int bucket) {
   Memory& memory = memory_[bucket];
   const Bucket& planned = plan_.buckets()[static_cast<size_t>(bucket)];
-  const DType dtype = plan_.tensor(planned.tensors.front()).dtype;
-  if (memory.key != planned.key) memory = {comm_->allocate(planned.count, dtype), planned.key};
+  if (memory.key != planned.key)
+    memory = {allocate(planned.count, plan_.tensor(planned.tensors.front())), planned.key};
   return memory.buffer;
 }
 
@@ -58,7 +66,7 @@ BufferView Lane::pack(std::vector<Item>& items, int bucket, bool& copied) {
   }
   if (jobs.empty()) return whole;
   for (const CopyJob& job : jobs) counters_.bytes_copied += 2 * job.bytes;
-  copy_all(jobs, static_cast<int>(usable_cores().size()));
+  copy_all(jobs, static_cast<int>(usable_cores().size()), whole.device, comm_->device());
   copied = true;
   return whole;
 }
@@ -85,15 +93,16 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
     }
     const bool prepares = spec.prescale != 1.0 || !spec.codec.empty();
     if (!prepares) {
-      done = may_deviate ? comm_->run_unless_deviated(request) : (comm_->run(request), true);
+      done = move_plain(request, may_deviate);
+
     } else if (may_deviate && !comm_->run_unless_deviated(Request::barrier(
                                   {.name = request.name, .timeout = options_.timeout}))) {
       done = false;  // found out before anything was changed
     } else {
-      scale(request.in, spec.prescale);
+      scale(request.in, spec.prescale, comm_->device());
       move(request, spec);
     }
-    if (done) scale(request.out, spec.postscale);
+    if (done) scale(request.out, spec.postscale, comm_->device());
     if (done && copied) {
       std::vector<CopyJob> jobs;
       const size_t element = size_of(spec.dtype);
@@ -101,7 +110,7 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
         jobs.push_back({items[i].request.out.data,
                         static_cast<char*>(whole.data) + planned.offsets[i] * element,
                         items[i].request.out.bytes()});
-      copy_all(jobs, static_cast<int>(usable_cores().size()));
+      copy_all(jobs, static_cast<int>(usable_cores().size()), whole.device, comm_->device());
     }
   } catch (const UsageError&) {
     error = std::current_exception();
@@ -118,7 +127,7 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
   }
   ++counters_.collectives;
   counters_.bytes += whole.bytes();
-  look_for_stragglers();
+  note_waits();
   trace(items, whole.bytes(), begun, error != nullptr);
   finish(items, error);
   return true;
@@ -134,9 +143,9 @@ void Lane::run_single(Lock& lock, Item item) {
   lock.unlock();
   std::exception_ptr error;
   try {
-    scale(request.in, spec.prescale);
+    scale(request.in, spec.prescale, comm_->device());
     move(request, spec);
-    scale(request.out, spec.postscale);
+    scale(request.out, spec.postscale, comm_->device());
   } catch (const UsageError&) {
     error = std::current_exception();
   } catch (...) {
@@ -152,41 +161,73 @@ void Lane::run_single(Lock& lock, Item item) {
   finish(items, error);
 }
 
+// In pieces if it is large, so that what is urgent need not wait for the whole. How it is cut is a
+// matter of its size alone, the same on all ranks.
+bool Lane::move_plain(const Request& request, bool may_deviate) {
+  const bool one_array =
+      (request.kind == OpKind::kAllReduce || request.kind == OpKind::kBroadcast) &&
+      request.exact == nullptr && request.in.data == request.out.data;
+  const uint64_t pieces =
+      options_.urgent || !one_array || options_.chunk_bytes == 0
+          ? 1
+          : std::max<uint64_t>(1, (request.in.bytes() - 1) / options_.chunk_bytes + 1);
+  const auto run = [&](const Request& piece) {
+    if (may_deviate) return comm_->run_unless_deviated(piece);
+    comm_->run(piece);
+    return true;
+  };
+  if (pieces == 1 || request.in.count == 0) return run(request);
+  const uint64_t share = (request.in.count / pieces + 64) / 64 * 64;
+  for (uint64_t first = 0; first < request.in.count; first += share) {
+    Request piece = request;
+    piece.in = piece.out = request.in.slice(first, std::min(share, request.in.count - first));
+    if (!run(piece)) return false;  // the first one only: the others follow from it
+    may_deviate = false;
+    if (options_.gate) options_.gate->make_way();
+  }
+  return true;
+}
+
 void Lane::move(const Request& request, const TensorSpec& spec) {
-  if (spec.codec.empty()) return comm_->run(request);
-  move_encoded(request, spec);
+  if (spec.codec.empty()) {
+    move_plain(request, false);
+  } else {
+    move_encoded(request, spec);
+  }
 }
 
 // Dense encodings are summed by the collective; sparse ones are gathered and added here.
 void Lane::move_encoded(const Request& request, const TensorSpec& spec) {
   auto& codec = codecs_[spec.codec];
   if (!codec) codec = make_codec(spec.codec);
-  const std::span<float> numbers(static_cast<float*>(request.in.data), request.in.count);
-  Encoded encoded;
+  codec->set_threads(options_.codec_threads);
+  const HostMirror host(request.in, true, comm_->device());
+  const std::span<float> numbers(static_cast<float*>(host.view().data), host.view().count);
   const std::string tensor = fmt::format("{}[{}]", spec.name, numbers.size());
-  codec->encode(tensor, numbers, encoded);
-  const OpOptions options{.name = request.name, .timeout = options_.timeout};
+  OwnedBuffer& wire = wire_[tensor + spec.codec];
+  const uint64_t room = codec->max_bytes(numbers.size()) / size_of(codec->wire_dtype());
+  if (wire.view().count != room) wire = comm_->allocate(room, codec->wire_dtype());
+  const std::span<std::byte> bytes(static_cast<std::byte*>(wire.view().data), wire.view().bytes());
+  const size_t used = codec->encode(tensor, numbers, bytes);
   if (codec->is_dense()) {
-    OwnedBuffer& wire = wire_[tensor + spec.codec];
-    if (wire.view().count != numbers.size())
-      wire = comm_->allocate(numbers.size(), codec->wire_dtype());
-    std::copy(encoded.bytes.begin(), encoded.bytes.end(),
-              static_cast<std::byte*>(wire.view().data));
-    comm_->all_reduce(wire.view(), {request.op, request.reduction, options.name, options.timeout});
-    codec->decode({static_cast<const std::byte*>(wire.view().data), wire.view().bytes()}, numbers);
-    return;
+    Request encoded = Request::all_reduce(
+        wire.view(), {request.op, request.reduction, request.name, options_.timeout});
+    move_plain(encoded, false);
+    codec->decode(bytes, numbers);
+    return host.write_back(comm_->device());
   }
-  const Gathered all = comm_->all_gather(
-      BufferView{encoded.bytes.data(), encoded.bytes.size(), DType::kU8, {}}, options);
+  const Gathered all = comm_->all_gather(BufferView{bytes.data(), used, DType::kU8, {}},
+                                         {.name = request.name, .timeout = options_.timeout});
   std::fill(numbers.begin(), numbers.end(), 0.0F);
   const auto* at = static_cast<const std::byte*>(all.data.view().data);
   int contributors = 0;
-  for (const uint64_t bytes : all.counts) {
-    if (bytes > 0) codec->decode_add({at, bytes}, numbers);
-    contributors += bytes > 0 ? 1 : 0;
-    at += bytes;
+  for (const uint64_t length : all.counts) {
+    if (length > 0) codec->decode_add({at, length}, numbers);
+    contributors += length > 0 ? 1 : 0;
+    at += length;
   }
-  if (request.op == ReduceOp::kAverage) scale(request.in, 1.0 / std::max(contributors, 1));
+  if (request.op == ReduceOp::kAverage) scale(host.view(), 1.0 / std::max(contributors, 1));
+  host.write_back(comm_->device());
 }
 
 void Lane::trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, bool failed) const {
@@ -207,11 +248,25 @@ void Lane::trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, 
   options_.recorder->record(event);
 }
 
-// Rank 0 speaks for all: every rank sees the same numbers.
-void Lane::look_for_stragglers() {
-  if (comm_->rank() != 0 || comm_->size() < 2 || !options_.warn) return;
-  const std::string line = stragglers_.add(comm_->away_us(), comm_->members());
-  if (!line.empty()) options_.warn(line);
+// The rank that was away longest since the last operation is the one that the others waited for.
+// Every rank sees the same numbers; rank 0 speaks for all.
+void Lane::note_waits() {
+  if (comm_->size() < 2) return;
+  const std::vector<uint64_t> away = comm_->away_us();
+  const std::vector<int>& members = comm_->members();
+  if (away_us_.size() == away.size()) {
+    const auto since = [&](size_t i) { return away[i] - std::min(away[i], away_us_[i]); };
+    size_t slowest = 0;
+    for (size_t i = 1; i < away.size(); ++i) slowest = since(i) > since(slowest) ? i : slowest;
+    const uint64_t mine = since(static_cast<size_t>(comm_->rank()));
+    counters_.waited_us.resize(static_cast<size_t>(comm_->topology().size));
+    counters_.waited_us[static_cast<size_t>(members[slowest])] += since(slowest) - mine;
+  }
+  if (comm_->rank() == 0 && options_.warn) {
+    const std::string line = stragglers_.add(away, members);
+    if (!line.empty()) options_.warn(line);
+  }
+  away_us_ = away;
 }
 
 void Lane::finish(std::vector<Item>& items, std::exception_ptr error) {

@@ -1,9 +1,12 @@
 #include "horon/runtime/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
+#include "horon/device/stream.h"
 
 namespace horon {
 namespace {
@@ -42,8 +45,8 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
   for (Bucket& bucket : done) {
     bucket.key = 1;
     for (const size_t i : bucket.tensors)
-      bucket.key = hash_bytes(&specs[i].count, sizeof(uint64_t),
-                              hash_bytes(specs[i].name.data(), specs[i].name.size(), bucket.key));
+      bucket.key = hash_text(
+          fmt::format("{} {} {}", describe(specs[i]), bucket.key, name_of(specs[i].device)));
   }
   std::stable_sort(done.begin(), done.end(), [](const Bucket& a, const Bucket& b) {
     return a.tensors.back() < b.tensors.back();

@@ -12,6 +12,7 @@
 #include "horon/base/error.h"
 #include "horon/base/log.h"
 #include "horon/base/text.h"
+#include "horon/base/thread.h"
 
 namespace horon {
 namespace {
@@ -30,17 +31,16 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
   spec.postscale = options.postscale;
   spec.priority = options.priority;
   spec.layout = layout;
+  spec.device = request.in.device;
   const bool scales = options.prescale != 1.0 || options.postscale != 1.0;
-  if (scales && (!is_float(spec.dtype) || !request.in.device.is_cpu()))
-    throw UsageError("only floating types in host memory can be scaled: " + describe(spec));
-  // Device memory goes to the collective as it is: packing and scaling are for host memory.
-  if (!request.in.device.is_cpu()) spec.layout = std::max<uint64_t>(layout, 1);
+  if (scales && !is_float(spec.dtype))
+    throw UsageError("only floating types can be scaled: " + describe(spec));
+
   spec.codec = options.codec == "none" ? "" : options.codec;
   if (!spec.codec.empty()) {
     const bool fits = spec.kind == OpKind::kAllReduce && spec.dtype == DType::kF32 && layout == 0 &&
                       spec.reduction == Reduction::kFast &&
-                      (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage) &&
-                      request.in.device.is_cpu();
+                      (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage);
     if (!fits) {
       throw UsageError(fmt::format("codec {} is for a fast all_reduce of f32, sum or average: {}",
                                    spec.codec, describe(spec)));
@@ -66,6 +66,7 @@ ReduceOptions reduce_options(const NamedOptions& options) {
 RuntimeOptions runtime_options(const Knobs& knobs) {
   RuntimeOptions options;
   options.limits = {knobs.bytes("first_bucket_bytes"), knobs.bytes("bucket_bytes")};
+  options.chunk_bytes = knobs.bytes("chunk_bytes");
   options.timeout = knobs.duration("stall_shutdown_time");
   options.stall.warn_after = knobs.duration("stall_warning_time");
   options.autotune_file = knobs.text("autotune_file");
@@ -85,6 +86,8 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
   }
   std::vector<int> all(static_cast<size_t>(world_->size()));
   std::iota(all.begin(), all.end(), 0);
+  if (options_.codec_threads == 0)
+    options_.codec_threads = std::min(4, static_cast<int>(usable_cores().size()));
   begin_tuning();
   sets_[next_set_++] = make_set(all);
   tries_.clear();  // other sets are not tuned
@@ -100,11 +103,12 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
 
 Runtime::~Runtime() = default;
 
-void Runtime::keep_tuning(uint64_t bucket_bytes) const {
+void Runtime::keep_tuning(const Tuning& found) const {
   try {
     write_tuning(options_.autotune_file,
-                 fmt::format("{} ranks, {}", world_->size(), world_->backend()), bucket_bytes);
-    options_.warn(fmt::format("autotune: buckets of {}, kept in {}", format_bytes(bucket_bytes),
+                 fmt::format("{} ranks, {}", world_->size(), world_->backend()), found);
+    options_.warn(fmt::format("autotune: buckets of {}, {} threads for codecs, kept in {}",
+                              format_bytes(found.bucket_bytes), found.codec_threads,
                               options_.autotune_file));
   } catch (const IoError& error) {
     options_.warn(fmt::format("autotune: {}", error.what()));
@@ -115,11 +119,12 @@ void Runtime::keep_tuning(uint64_t bucket_bytes) const {
 void Runtime::begin_tuning() {
   if (options_.autotune_file.empty()) return;
   const std::string job = fmt::format("{} ranks, {}", world_->size(), world_->backend());
-  std::array<int64_t, 1> known = {
-      world_->rank() == 0 ? static_cast<int64_t>(read_tuning(options_.autotune_file, job)) : 0};
+  const Tuning found = read_tuning(options_.autotune_file, job).value_or(Tuning{0, 0});
+  std::array<int64_t, 2> known = {static_cast<int64_t>(found.bucket_bytes), found.codec_threads};
   world_->broadcast(view_of(known), 0, {.name = "autotune"});
   if (known[0] > 0) {
     options_.limits.bucket_bytes = static_cast<uint64_t>(known[0]);
+    options_.codec_threads = static_cast<int>(known[1]);
     return;
   }
   for (const uint64_t megabytes : {4, 10, 25, 60, 120}) tries_.push_back(megabytes << 20);
@@ -167,6 +172,7 @@ int Runtime::size() const { return world_->size(); }
 // the others, and each has one order.
 std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
   auto set = std::make_shared<Set>(Set{ranks, nullptr, nullptr, nullptr});
+  const auto gate = std::make_shared<Gate>();
   for (const bool urgent : {false, true}) {
     auto comm = world_->group(ranks);
     if (!comm) continue;
@@ -181,7 +187,11 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
                                 options_.warn,
                                 [this] { dump_last(); },
                                 urgent ? std::vector<uint64_t>() : tries_,
-                                [this](uint64_t bucket_bytes) { keep_tuning(bucket_bytes); }};
+                                [this](const Tuning& found) { keep_tuning(found); },
+                                gate,
+                                urgent,
+                                options_.chunk_bytes,
+                                options_.codec_threads};
     (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
   }
   set->plain = world_->group(ranks);
@@ -204,13 +214,17 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
   if (name.empty()) {
     require(options.prescale == 1.0 && options.postscale == 1.0,
             "operations without a name are not scaled; give it one");
-    request.timeout = options_.timeout;
+    const bool waits = request.kind == OpKind::kBarrier;
+    request.timeout = waits ? std::chrono::hours(24 * 365) : options_.timeout;
     if (!blocks) return set->plain->start(std::move(request));
     set->plain->run(request);
     return Work();
   }
   Lane& lane = options.priority > 0 ? *set->urgent : *set->bulk;
   TensorSpec spec = spec_of(name, request, options, layout);
+  require(spec.device.is_cpu() || world_->device() != nullptr,
+          "memory of a device needs the device's part; see `horon info`");
+
   if (!blocks) return lane.submit(std::move(spec), std::move(request));
   lane.run(std::move(spec), std::move(request));
   return Work();
@@ -324,6 +338,9 @@ RuntimeCounters Runtime::counters() const {
       sum.control_messages += one.control_messages;
       sum.bytes += one.bytes;
       sum.bytes_copied += one.bytes_copied;
+      sum.overtaken += one.overtaken;
+      sum.waited_us.resize(std::max(sum.waited_us.size(), one.waited_us.size()));
+      for (size_t i = 0; i < one.waited_us.size(); ++i) sum.waited_us[i] += one.waited_us[i];
     }
   }
   return sum;

@@ -19,13 +19,16 @@ struct NamedOptions {
   Reduction reduction = Reduction::kFast;
   double prescale = 1.0;   // factor on what goes in
   double postscale = 1.0;  // factor on what comes out
-  int priority = 0;        // above 0: may overtake what is below
+  int priority = 0;        // above 0: overtakes what is not, even between chunks of a transfer
   int set = 0;             // process set; 0: all ranks
   std::string codec = {};  // f32 all-reduce, sum or average: what travels instead (codec/codec.h)
 };
 
 struct RuntimeOptions {
   PlanLimits limits;
+  uint64_t chunk_bytes =
+      16U << 20;  // larger transfers are cut, so that urgent ones overtake; 0: never
+
   Milliseconds timeout{600'000};  // longest wait for ranks that are alive but late
   // Shared by all ranks: with it, waits are explained, and ranks that went silent end them. May be
   // null.
@@ -33,8 +36,9 @@ struct RuntimeOptions {
   StallMonitor::Options stall;
   std::function<void(const std::string& line)> warn;  // default: the log
   std::string flight_folder;  // for the last operations after an error; empty: nowhere
-  // Bucket sizes are tried on the first steps, and the best is kept here for the next run. Not for
-  // declared tensors: their memory is handed out. Empty: off.
+  int codec_threads = 0;      // 0: as many as there are cores for this rank, at most 4
+  // Bucket sizes and codec threads are tried on the first steps, and the best is kept here for the
+  // next run. Not for declared tensors: their memory is handed out. Empty: off.
   std::string autotune_file;
 };
 
@@ -85,7 +89,8 @@ class Runtime {
   void run_all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
 
   // All ranks, the same: what every step brings, in the order in which it becomes ready. Tensors
-  // whose bytes lie in the views are reduced in place, without a copy.
+  // whose bytes lie in the views are reduced in place, without a copy. Where the device of a spec
+  // is one, its bucket lies there.
   BucketMemory allocate_buckets(const std::vector<TensorSpec>& specs);
 
   // Takes part with nothing until all ranks of the set have joined; the last one that did.
@@ -120,7 +125,7 @@ class Runtime {
   std::optional<LongWait> longest_wait() const;
   RankState own_state() const;
   void begin_tuning();
-  void keep_tuning(uint64_t bucket_bytes) const;
+  void keep_tuning(const Tuning& found) const;
   std::shared_ptr<Set> make_set(const std::vector<int>& ranks);
   std::shared_ptr<Set> find_set(int set) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,

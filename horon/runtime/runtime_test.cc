@@ -15,7 +15,6 @@
 #include "horon/base/fd.h"
 #include "horon/comm/bootstrap.h"
 #include "horon/runtime/detail_on_ranks.h"
-#include "horon/runtime/scale.h"
 
 namespace horon {
 namespace {
@@ -195,21 +194,25 @@ TEST(RuntimeErrors, EveryMismatchIsTheSameOnAllRanksAndTheRuntimeWorksOn) {
 }
 
 TEST(RuntimeErrors, ANameIsInFlightOnce) {
-  std::atomic<bool> tried{false};
+  std::atomic<int> tried{0};
   on_ranks(2, [&](Runtime& runtime) {
-    std::vector<float> a(3, 1.0F);
-    std::vector<float> b(3, 1.0F);
-    if (runtime.rank() == 0) {
-      const Work work = runtime.all_reduce("x", view_of(a));
-      EXPECT_THROW(runtime.all_reduce("x", view_of(b)), UsageError);
-      tried = true;
-      tried.notify_all();
-      work.wait();
-    } else {
-      tried.wait(false);
-      runtime.run_all_reduce("x", view_of(a));
+    for (int step = 0; step < 3; ++step) {  // unknown at first, later taken by the lane at once
+      std::vector<float> a(3, 1.0F);
+      std::vector<float> b(3, 1.0F);
+      if (runtime.rank() == 0) {
+        const Work work = runtime.all_reduce("x", view_of(a));
+        if (step == 2) std::this_thread::sleep_for(Milliseconds(20));  // until it runs, mostly
+        EXPECT_THROW(runtime.all_reduce("x", view_of(b)), UsageError);
+        tried = step + 1;
+        tried.notify_all();
+        work.wait();
+      } else {
+        tried.wait(step);
+        runtime.run_all_reduce("x", view_of(a));
+      }
+      expect_all(a, 2.0F);
+      expect_all(b, 1.0F);
     }
-    expect_all(a, 2.0F);
   });
 }
 
@@ -228,6 +231,20 @@ TEST(RuntimeErrors, ARankThatNeverSubmitsIsATimeoutThatNamesIt) {
   } catch (const TimeoutError& error) {
     EXPECT_EQ(error.ranks(), std::vector<int>{1});
   }
+}
+
+TEST(RuntimeErrors, BarriersWaitLongerThanTheLimit) {
+  RuntimeOptions options;
+  options.timeout = Milliseconds(100);
+  on_ranks(
+      2,
+      [&](Runtime& runtime) {
+        for (const char* name : {"evaluated", "evaluated", ""}) {
+          if (runtime.rank() == 1) std::this_thread::sleep_for(Milliseconds(300));  // its work
+          runtime.barrier(name).wait();
+        }
+      },
+      options);
 }
 
 TEST(RuntimeOperations, AllOfThemUnderNames) {
@@ -284,7 +301,7 @@ TEST(RuntimeOperations, ScalingBeforeAndAfter) {
       expect_all(b, 40.0F);
     }
     std::vector<int32_t> whole(3, 1);
-    EXPECT_THROW(scale(view_of(whole), 0.5), UsageError);
+
     EXPECT_THROW(runtime.all_reduce("w", view_of(whole), {.postscale = 0.5}), UsageError);
   });
 }
@@ -437,6 +454,74 @@ TEST(RuntimePriority, UrgentWorkHasALaneOfItsOwn) {
       expect_all(big, 2.0F);
     }
   });
+}
+
+TEST(RuntimePriority, OvertakesALargeTransferBetweenChunks) {
+  RuntimeOptions options;
+  options.chunk_bytes = 64U << 10;
+  std::atomic<uint64_t> made_way{0};
+  on_ranks(
+      2,
+      [&](Runtime& runtime) {
+        std::vector<float> big(16U << 20);
+        std::vector<float> small(10);
+        int first = 0;
+        for (int step = 0; step < 6; ++step) {
+          std::fill(big.begin(), big.end(), 1.0F);
+          std::fill(small.begin(), small.end(), 1.0F);
+          const Work bulk = runtime.all_reduce("big", view_of(big));
+          runtime.all_reduce("small", view_of(small), {.priority = 1}).wait();
+          first += bulk.done() ? 0 : 1;
+          bulk.wait();
+          expect_all(small, 2.0F);
+          expect_all(big, 2.0F);
+        }
+        EXPECT_GE(first, 4);  // of 6
+        made_way += runtime.counters().overtaken;
+      },
+      options);
+  EXPECT_GT(made_way, 0U);
+}
+
+TEST(RuntimePriority, AnUrgentOperationThatCannotRunHoldsNothingUp) {
+  RuntimeOptions options;
+  options.chunk_bytes = 4096;
+  on_ranks(
+      2,
+      [&](Runtime& runtime) {
+        std::vector<float> big(1U << 20, 1.0F);
+        std::vector<float> small(10, 1.0F);
+        Work urgent;
+        // Rank 1 wants the large one before it comes to the urgent one.
+        if (runtime.rank() == 0)
+          urgent = runtime.all_reduce("small", view_of(small), {.priority = 1});
+        runtime.all_reduce("big", view_of(big)).wait();
+        if (runtime.rank() == 1)
+          urgent = runtime.all_reduce("small", view_of(small), {.priority = 1});
+        urgent.wait();
+        expect_all(big, 2.0F);
+        expect_all(small, 2.0F);
+      },
+      options);
+}
+
+TEST(Gates, WaitForWhatIsUrgentOnceAndNotForLong) {
+  Gate gate;
+  gate.make_way();
+  EXPECT_EQ(gate.times_made_way(), 0U);
+  gate.begin_urgent();
+  const Stopwatch watch;
+  for (int i = 0; i < 100; ++i) gate.make_way();  // loses patience once
+  EXPECT_GE(watch.seconds(), 0.019);
+  EXPECT_LT(watch.seconds(), 1.0);
+  EXPECT_EQ(gate.times_made_way(), 1U);
+  gate.end_urgent();
+  gate.begin_urgent();
+  std::jthread other([&] { gate.end_urgent(); });
+  gate.make_way();
+  other.join();
+  gate.make_way();
+  EXPECT_LE(gate.times_made_way(), 2U);
 }
 
 TEST(RuntimeEnd, WorkInFlightEndsWithAnErrorAndWithoutAHang) {

@@ -19,13 +19,14 @@ bool same_request(const TensorSpec& a, const TensorSpec& b) {
   return a.kind == b.kind && a.dtype == b.dtype && (a.count == b.count || has_own_count(a.kind)) &&
          a.op == b.op && a.reduction == b.reduction && a.root == b.root &&
          a.prescale == b.prescale && a.postscale == b.postscale && a.layout == b.layout &&
-         a.codec == b.codec && a.name == b.name;
+         a.codec == b.codec && a.device.kind == b.device.kind && a.name == b.name;
 }
 
 bool can_fuse(const TensorSpec& a, const TensorSpec& b) {
   return a.kind == OpKind::kAllReduce && b.kind == OpKind::kAllReduce && a.dtype == b.dtype &&
          a.op == b.op && a.reduction == b.reduction && a.prescale == b.prescale &&
-         a.postscale == b.postscale && a.layout == 0 && b.layout == 0 && a.codec == b.codec;
+         a.postscale == b.postscale && a.layout == 0 && b.layout == 0 && a.codec == b.codec &&
+         a.device == b.device;
 }
 
 std::string describe(const TensorSpec& spec) {
@@ -39,6 +40,7 @@ std::string describe(const TensorSpec& spec) {
   if (spec.prescale != 1.0 || spec.postscale != 1.0)
     text += fmt::format(" scaled by {} and {}", spec.prescale, spec.postscale);
   if (!spec.codec.empty()) text += fmt::format(" as {}", spec.codec);
+  if (!spec.device.is_cpu()) text += " on a device";
   return text + fmt::format(" '{}'", spec.name);
 }
 
@@ -50,7 +52,7 @@ std::string pack_specs(const std::vector<TensorSpec>& specs) {
     to.u64(spec.count).u8(static_cast<uint8_t>(spec.op)).u8(static_cast<uint8_t>(spec.reduction));
     to.u32(static_cast<uint32_t>(spec.root)).u64(std::bit_cast<uint64_t>(spec.prescale));
     to.u64(std::bit_cast<uint64_t>(spec.postscale)).u32(static_cast<uint32_t>(spec.priority));
-    to.u64(spec.layout).text(spec.codec);
+    to.u64(spec.layout).text(spec.codec).u8(static_cast<uint8_t>(spec.device.kind));
   }
   return to.take();
 }
@@ -73,6 +75,7 @@ std::vector<TensorSpec> unpack_specs(std::string_view bytes) {
     spec.priority = static_cast<int32_t>(from.u32());
     spec.layout = from.u64();
     spec.codec = from.text();
+    spec.device.kind = static_cast<DeviceKind>(from.u8());
     if (static_cast<size_t>(spec.dtype) >= kDTypeCount)
       throw Error("runtime: a report with an unknown type", ExitCode::kPeer);
   }

@@ -14,6 +14,7 @@ struct TensorSpec {
   OpKind kind = OpKind::kAllReduce;
   DType dtype = DType::kF32;
   uint64_t count = 0;  // elements
+  Device device = {};  // where it lies; its index is each rank's own
   ReduceOp op = ReduceOp::kSum;
   Reduction reduction = Reduction::kFast;
   int32_t root = 0;

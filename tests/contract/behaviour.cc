@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -8,6 +9,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
+#include "horon/comm/once.h"
 #include "tests/contract/suite.h"
 #include "tests/support/reference.h"
 
@@ -427,6 +429,29 @@ void many_groups(Context& context) {
 
 }  // namespace
 
+namespace {
+
+void once_on_each_host(Context& context) {
+  std::array<int32_t, 1> runs = {0};
+  once_per_host(context.comm, [&] { runs[0] = 1; });
+  context.comm.all_reduce(view_of(runs));
+  expect(runs[0] == context.comm.topology().cross_size, "not once on each host");
+  std::string said;
+  try {
+    once_per_host(context.comm, [&] {
+      if (context.comm.topology().cross_rank == context.comm.topology().cross_size - 1)
+        throw Error("no such mirror", ExitCode::kData);
+    });
+  } catch (const Error& error) {
+    said = error.what();
+    expect(error.exit_code() == ExitCode::kData, "another exit code");
+  }
+  const int culprit = context.comm.topology().hosts.back().front();
+  expect(said == fmt::format("rank {}: no such mirror", culprit), "failed otherwise: " + said);
+}
+
+}  // namespace
+
 std::vector<Check> behaviour_checks() {
   return {{"grouped", grouped},
           {"mixed_windows", mixed_windows},
@@ -441,7 +466,8 @@ std::vector<Check> behaviour_checks() {
           {"mismatches", mismatches},
           {"asynchronous", asynchronous},
           {"work_deadline", work_deadline},
-          {"many_groups", many_groups}};
+          {"many_groups", many_groups},
+          {"once_on_each_host", once_on_each_host}};
 }
 
 }  // namespace horon::contract

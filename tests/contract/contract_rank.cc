@@ -14,6 +14,7 @@ namespace {
 
 std::vector<horon::contract::Check> checks_named(const std::string& name) {
   if (name == "operations") return horon::contract::operation_checks();
+  if (name == "runtime") return horon::contract::runtime_checks();
   if (name == "huge") return horon::contract::huge_checks();
   return horon::contract::behaviour_checks();
 }

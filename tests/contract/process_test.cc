@@ -76,6 +76,10 @@ std::vector<Arrangement> all_setups() {
     add("hier", 6, 3, "", checks);
     add("hier", 4, 2, "mpirun.openmpi", checks);
   }
+  for (const int ranks : {1, 2, 5}) add("shm", ranks, 0, "", "runtime");
+  for (const int ranks : {2, 3}) add("gloo", ranks, 0, "", "runtime");
+  for (const char* mpirun : {"mpirun.openmpi", "mpirun.mpich"}) add("mpi", 3, 0, mpirun, "runtime");
+  add("hier", 4, 2, "", "runtime");
   for (const char* backend : {"shm", "gloo"}) add(backend, 2, 0, "", "huge");
   add("hier", 2, 2, "", "huge");
   add("mpi", 2, 0, "mpirun.openmpi", "huge");

@@ -27,6 +27,8 @@ struct Check {
 std::vector<Check> operation_checks();
 // Groups of operations, join, sub-groups, asynchrony, exact sums, mismatches.
 std::vector<Check> behaviour_checks();
+// Named operations through the runtime.
+std::vector<Check> runtime_checks();
 // One operation of each kind above 2^31 bytes; for two ranks.
 std::vector<Check> huge_checks();
 

@@ -1,0 +1,36 @@
+#include "horon/comm/once.h"
+
+#include <fmt/format.h>
+
+#include "horon/base/error.h"
+
+namespace horon {
+
+void once_per_host(Communicator& comm, const std::function<void()>& action) {
+  const Topology& topology = comm.topology();
+  std::string failure;
+  ExitCode code = ExitCode::kFailure;
+  if (topology.local_rank == 0) {
+    try {
+      action();
+    } catch (const Error& error) {
+      failure = error.what();
+      code = error.exit_code();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    if (!failure.empty()) failure.insert(0, 1, static_cast<char>(code));
+  }
+  constexpr Milliseconds kAsLongAsItTakes = std::chrono::hours(24 * 365);
+  const Gathered all = comm.all_gather(BufferView{failure.data(), failure.size(), DType::kU8, {}},
+                                       {.name = "once_per_host", .timeout = kAsLongAsItTakes});
+  const auto* at = static_cast<const char*>(all.data.view().data);
+  for (size_t i = 0; i < all.counts.size(); at += all.counts[i++]) {
+    if (all.counts[i] == 0) continue;
+    throw Error(
+        fmt::format("rank {}: {}", comm.members()[i], std::string_view(at + 1, all.counts[i] - 1)),
+        static_cast<ExitCode>(at[0]));
+  }
+}
+
+}  // namespace horon
