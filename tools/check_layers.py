@@ -32,6 +32,8 @@ ONLY_IN = {
     r"openssl/": ["net"],
     r"nlohmann/": ["net", "runtime", "cli"],
     r"CLI/": ["cli"],
+    r"curl/": ["file"],
+    r"(jpeglib|png|zlib)\.h": ["data"],
 }
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 OURS = re.compile(r'^\s*#\s*include\s+["<]horon/([a-z_]+)/', re.M)

@@ -6,7 +6,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
-#include "horon/device/stream.h"
+
 
 namespace horon {
 namespace {
@@ -46,7 +46,7 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
     bucket.key = 1;
     for (const size_t i : bucket.tensors)
       bucket.key = hash_text(
-          fmt::format("{} {} {}", describe(specs[i]), bucket.key, name_of(specs[i].device)));
+          fmt::format("{} {} {}", describe(specs[i]), bucket.key, specs[i].device.index));
   }
   std::stable_sort(done.begin(), done.end(), [](const Bucket& a, const Bucket& b) {
     return a.tensors.back() < b.tensors.back();

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horon/base/error.h"
+
+namespace horon {
+
+// A record that cannot be used: where it is and what is wrong. Others may be fine.
+class CorruptRecord : public Error {
+ public:
+  CorruptRecord(const std::string& where, const std::string& reason)
+      : Error(where + ": " + reason, ExitCode::kData) {}
+};
+
+enum class PixelForm : uint8_t {
+  kHwc,   // u8, row by row, channels together
+  kChw,   // u8, one plane a channel
+  kJpeg,  // a file
+  kPng,   // a file
+};
+
+// One sample as it is stored.
+struct Record {
+  std::span<const uint8_t> bytes;
+  PixelForm form = PixelForm::kHwc;
+  int height = 0;  // of kHwc and kChw
+  int width = 0;
+  int channels = 0;
+  int64_t label = 0;  // [0, classes)
+};
+
+struct DatasetInfo {
+  std::string name;   // "cifar10"
+  std::string split;  // "train"
+  int height = 0;     // 0: pictures differ
+  int width = 0;
+  int channels = 3;
+  int classes = 0;
+  std::vector<std::string> class_names;  // empty: numbers only
+};
+
+// A numbered set of labelled pictures. Thread-safe.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual const DatasetInfo& info() const = 0;
+  virtual uint64_t size() const = 0;
+  // `scratch` may be used for the bytes; they are valid until it changes. CorruptRecord if the
+  // record is damaged, IoError if the storage fails.
+  virtual Record read(uint64_t index, std::vector<uint8_t>& scratch) const = 0;
+  // "FILE, record 17 at offset 1234"
+  virtual std::string where(uint64_t index) const = 0;
+  // Sizes of runs of samples that are best read together; empty: it does not matter.
+  virtual std::vector<uint64_t> chunks() const { return {}; }
+};
+
+struct DatasetRequest {
+  std::string name;  // "cifar10", "image_folder", ...
+  std::string folder;
+  std::string split = "train";    // "train", "validation", "test"
+  uint64_t validation_split = 0;  // so many samples are cut from the training set
+  uint64_t samples = 0;           // of made-up data; 0: its default
+  uint64_t seed = 0;              // of made-up data
+  int image_size = 0;             // of synthetic data; 0: 224
+  int classes = 0;                // of synthetic data and where the files do not say
+};
+
+// UsageError for unknown names and splits, IoError and CorruptRecord for files.
+std::shared_ptr<Dataset> open_dataset(const DatasetRequest& request);
+// name -> one line about it
+std::map<std::string, std::string> dataset_names();
+
+// Some of another data set's samples: `indices`, in their order.
+std::shared_ptr<Dataset> make_subset(std::shared_ptr<Dataset> of, std::vector<uint64_t> indices,
+                                     const std::string& split);
+
+// Formats, by one function each (formats.cc).
+std::shared_ptr<Dataset> open_cifar(const DatasetRequest& request, int classes);
+std::shared_ptr<Dataset> open_mnist(const DatasetRequest& request);
+std::shared_ptr<Dataset> open_tfrecord(const DatasetRequest& request);
+std::shared_ptr<Dataset> open_image_folder(const DatasetRequest& request);
+std::shared_ptr<Dataset> open_npy(const DatasetRequest& request);
+std::shared_ptr<Dataset> make_shapes10(const DatasetRequest& request);
+std::shared_ptr<Dataset> make_synthetic(const DatasetRequest& request);
+
+// Samples that all lie in memory one after the other: label and pixels apart.
+struct PackedPictures {
+  DatasetInfo info;
+  PixelForm form = PixelForm::kHwc;
+  std::vector<uint8_t> pixels;
+  std::vector<int64_t> labels;
+  std::vector<std::pair<uint64_t, std::string>> files;  // first index of each, for where()
+};
+std::shared_ptr<Dataset> make_packed(PackedPictures pictures);
+
+}  // namespace horon

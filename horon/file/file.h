@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "horon/file/file_system.h"
+
+// Files by path, wherever they are. Errors: IoError with the path and the reason.
+namespace horon::file {
+
+std::unique_ptr<ReadableFile> open(const std::string& path);
+std::unique_ptr<WritableFile> create(const std::string& path);
+
+// The whole file; IoError if it is larger than `limit`.
+std::string read(const std::string& path, uint64_t limit = 1U << 30);
+// Atomic: a reader sees the old contents or the new.
+void write(const std::string& path, std::string_view bytes);
+void append(const std::string& path, std::string_view bytes);
+
+bool exists(const std::string& path);
+std::optional<FileInfo> stat(const std::string& path);
+std::vector<FileInfo> list(const std::string& folder);
+// Files below a folder (not the folders), sorted by path.
+std::vector<FileInfo> list_tree(const std::string& folder);
+// Files and folders that match; * ? [..] inside a name, ** for any number of folders. Sorted.
+std::vector<FileInfo> glob(const std::string& pattern);
+
+void make_folder(const std::string& path);
+void rename(const std::string& from, const std::string& to);  // between storages: copy and remove
+void remove(const std::string& path);
+void remove_tree(const std::string& path);
+
+std::string join(const std::string& folder, const std::string& name);
+std::string base_name(const std::string& path);
+
+}  // namespace horon::file

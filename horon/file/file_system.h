@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace horon::file {
+
+struct FileInfo {
+  std::string path;  // as it can be opened
+  uint64_t bytes = 0;
+  bool is_folder = false;
+  int64_t modified_ns = 0;  // since 1970; 0: not known
+};
+
+// A file that is read. Thread-safe. Errors are IoError with the path.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  virtual const std::string& path() const = 0;
+  virtual uint64_t size() const = 0;
+  // Bytes read: fewer than asked for only at the end of the file.
+  virtual size_t read_at(uint64_t offset, std::span<std::byte> out) const = 0;
+  // From `offset` to the end, in pieces; for places where one long read beats many short ones.
+  virtual void read_all(uint64_t offset,
+                        const std::function<void(std::span<const std::byte>)>& piece) const;
+};
+
+// A file that is being written. Others see it when it is committed, whole; without that they never
+// do, and what was there before stays. One thread at a time.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void append(std::span<const std::byte> bytes) = 0;
+  virtual void commit() = 0;
+  void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
+};
+
+struct CreateOptions {
+  // What was written stays beside the target under its name and ".part" if it is never committed;
+  // the next one continues behind it (WritableFile::append after `size` bytes).
+  bool resumes = false;
+};
+
+// One kind of storage. Paths are whole (with their scheme, if they have one). Thread-safe. IoError
+// names the path; UsageError for what this storage cannot do at all.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
+  // Makes the folders above it. Where it goes on with something unfinished, `already` is its size.
+  virtual std::unique_ptr<WritableFile> create(const std::string& path,
+                                               const CreateOptions& options, uint64_t& already) = 0;
+  // At the end of the file, which is made if it is not there. Not atomic: for logs.
+  virtual void append(const std::string& path, std::span<const std::byte> bytes) = 0;
+  // One level, sorted by name, without files that are being written.
+  virtual std::vector<FileInfo> list(const std::string& folder) = 0;
+  virtual std::optional<FileInfo> stat(const std::string& path) = 0;
+  virtual void make_folder(const std::string& path) = 0;  // and those above it
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  // A file or an empty folder.
+  virtual void remove(const std::string& path) = 0;
+};
+
+// The storage of a path: "mem://...", "http://...", "https://...", "file://..." or a plain path.
+// UsageError for another scheme.
+FileSystem& file_system_of(const std::string& path);
+
+std::unique_ptr<FileSystem> make_local_file_system();
+std::unique_ptr<FileSystem> make_memory_file_system();
+std::unique_ptr<FileSystem> make_http_file_system();  // reading only
+
+constexpr std::string_view kPartSuffix = ".part";  // of files that are being written
+
+}  // namespace horon::file

@@ -1,0 +1,196 @@
+#include "horon/file/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "horon/base/crc32c.h"
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/file/copy.h"
+
+namespace horon::file {
+namespace {
+
+// What every storage that can be written promises.
+class StorageContract : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    static std::atomic<int> number{0};
+    root_ =
+        GetParam() == "mem" ? "mem://test" + std::to_string(number++) : folder_.path() + "/here";
+    make_folder(root_);
+  }
+  std::string at(const std::string& name) const { return join(root_, name); }
+  std::vector<std::string> names(const std::vector<FileInfo>& files) const {
+    std::vector<std::string> list;
+    for (const FileInfo& one : files) list.push_back(one.path.substr(root_.size() + 1));
+    return list;
+  }
+
+ private:
+  TempFolder folder_;
+
+ protected:
+  std::string root_;
+};
+
+TEST_P(StorageContract, ReadsWhatWasWritten) {
+  const std::string text(300'000, 'x');
+  write(at("deep/er/file"), text + "end");  // folders are made
+  EXPECT_EQ(read(at("deep/er/file")), text + "end");
+  const auto file = open(at("deep/er/file"));
+  EXPECT_EQ(file->size(), text.size() + 3);
+  std::vector<std::byte> some(10);
+  EXPECT_EQ(file->read_at(text.size() - 2, some), 5U);
+  EXPECT_EQ(static_cast<char>(some[4]), 'd');
+  EXPECT_EQ(file->read_at(text.size() + 3, some), 0U);
+  write(at("empty"), "");
+  EXPECT_EQ(read(at("empty")), "");
+  EXPECT_THROW(read(at("deep/er/file"), 1000), IoError);
+}
+
+TEST_P(StorageContract, AFileAppearsWholeOrNotAtAll) {
+  write(at("x"), "old");
+  {
+    const auto writer = create(at("x"));
+    writer->append("new");
+    EXPECT_EQ(read(at("x")), "old");
+  }
+  EXPECT_EQ(read(at("x")), "old");  // never committed
+  EXPECT_EQ(names(list(root_)), std::vector<std::string>{"x"});
+  const auto reader = open(at("x"));
+  write(at("x"), "newer");
+  std::vector<std::byte> bytes(10);
+  EXPECT_EQ(reader->read_at(0, bytes), 3U);  // still the old one
+  EXPECT_EQ(read(at("x")), "newer");
+}
+
+TEST_P(StorageContract, ListsByNameAndFindsByPattern) {
+  for (const char* name : {"b/train-1-of-3", "b/train-0-of-3", "b/other", "a/train-2-of-3", "c"})
+    write(at(name), "1");
+  EXPECT_EQ(names(list(root_)), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_TRUE(list(root_)[0].is_folder);
+  EXPECT_EQ(names(list_tree(root_)),
+            (std::vector<std::string>{"a/train-2-of-3", "b/other", "b/train-0-of-3",
+                                      "b/train-1-of-3", "c"}));
+  EXPECT_EQ(names(glob(at("b/train-*-of-*"))),
+            (std::vector<std::string>{"b/train-0-of-3", "b/train-1-of-3"}));
+  EXPECT_EQ(names(glob(at("?/train-[02]*"))),
+            (std::vector<std::string>{"a/train-2-of-3", "b/train-0-of-3"}));
+  EXPECT_EQ(glob(at("**/train*")).size(), 3U);
+  EXPECT_TRUE(glob(at("nothing*")).empty());
+  EXPECT_THROW(list(at("none")), IoError);
+}
+
+TEST_P(StorageContract, RenamesRemovesAndAppends) {
+  write(at("a/x"), "1");
+  rename(at("a/x"), at("b/y"));
+  EXPECT_FALSE(exists(at("a/x")));
+  EXPECT_EQ(read(at("b/y")), "1");
+  rename(at("b"), at("c"));
+  EXPECT_EQ(read(at("c/y")), "1");
+  EXPECT_THROW(remove(at("c")), IoError);  // not empty
+  append(at("c/y"), "23");
+  append(at("log"), "new");
+  EXPECT_EQ(read(at("c/y")), "123");
+  EXPECT_EQ(read(at("log")), "new");
+  EXPECT_EQ(stat(at("c/y"))->bytes, 3U);
+  remove_tree(at("c"));
+  EXPECT_FALSE(exists(at("c")));
+  EXPECT_THROW(remove(at("c")), IoError);
+  EXPECT_THROW(open(at("c")), IoError);
+  EXPECT_THROW(rename(at("c"), at("d")), IoError);
+  EXPECT_THROW(open(root_), IoError);
+}
+
+TEST_P(StorageContract, CopiesTreesInParallelAndOnlyWhatIsMissing) {
+  for (int i = 0; i < 40; ++i)
+    write(at("from/" + std::to_string(i % 4) + "/" + std::to_string(i)),
+          std::string(static_cast<size_t>(i * 997), 'a'));
+  TreeCopyResult first =
+      copy_parallel(at("from"), at("to"), {.threads = 5, .progress = {}, .stop = {}});
+  EXPECT_EQ(first.copied, 40U);
+  EXPECT_EQ(first.failed, std::vector<std::string>());
+  EXPECT_EQ(read(at("to/3/39")), read(at("from/3/39")));
+  EXPECT_EQ(list_tree(at("to")).size(), 40U);
+  remove(at("to/1/21"));
+  write(at("to/2/22"), "another size");
+  const TreeCopyResult second = copy_parallel(at("from"), at("to"));
+  EXPECT_EQ(second.copied, 2U);
+  EXPECT_EQ(second.skipped, 38U);
+  EXPECT_EQ(read(at("to/2/22")), read(at("from/2/22")));
+  EXPECT_THROW(copy_parallel(at("none"), at("to")), IoError);
+  make_folder(at("nothing"));
+  EXPECT_THROW(copy_parallel(at("nothing"), at("to")), IoError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Storages, StorageContract, testing::Values("local", "mem"),
+                         [](const auto& one) { return one.param; });
+
+TEST(LocalFiles, AnUnfinishedCopyIsContinued) {
+  const TempFolder folder;
+  const std::string from = folder.path() + "/from";
+  const std::string to = folder.path() + "/to";
+  std::string text(3U << 20, 'q');
+  for (size_t i = 0; i < text.size(); i += 1000) text[i] = static_cast<char>('a' + i / 1000 % 26);
+  write(from, text);
+  uint64_t copied = 0;
+  std::stop_source stop;
+  EXPECT_THROW(copy(from, to,
+                    {.on_bytes =
+                         [&](uint64_t bytes) {
+                           copied += bytes;
+                           if (copied >= 2U << 20) stop.request_stop();
+                         },
+                     .stop = stop.get_token()}),
+               Error);
+  EXPECT_FALSE(exists(to));
+  uint64_t pieces = 0;
+  copy(from, to, {.on_bytes = [&](uint64_t) { ++pieces; }, .stop = {}});
+  EXPECT_EQ(pieces, 2U);  // what was there, and the last megabyte
+  EXPECT_EQ(read(to), text);
+  EXPECT_FALSE(exists(to + ".part"));
+  // The source has changed since: from the beginning.
+  write(to + ".part", "something else entirely");
+  write(from, "short");
+  copy(from, to);
+  EXPECT_EQ(read(to), "short");
+}
+
+TEST(LocalFiles, AFailureIsNamedAndTheOthersGoOn) {
+  const TempFolder folder;
+  for (const char* name : {"a", "b", "c"}) write(folder.path() + "/from/" + name, "1");
+  make_folder(folder.path() + "/to/b");  // in the way
+  const TreeCopyResult result = copy_parallel(folder.path() + "/from", folder.path() + "/to");
+  EXPECT_EQ(result.copied, 2U);
+  ASSERT_EQ(result.failed.size(), 1U);
+  EXPECT_NE(result.failed[0].find("from/b: "), std::string::npos) << result.failed[0];
+}
+
+TEST(Paths, UnknownStoragesAreNamed) {
+  EXPECT_THROW(open("s3://bucket/key"), UsageError);
+  EXPECT_EQ(base_name("/a/b/"), "b");
+  EXPECT_EQ(base_name("x"), "x");
+  EXPECT_EQ(join("a/", "b"), "a/b");
+  EXPECT_THROW(list("http://localhost:1/"), UsageError);
+  EXPECT_THROW(write("http://localhost:1/x", "1"), UsageError);
+  EXPECT_THROW(open("http://127.0.0.1:1/x"), IoError);
+}
+
+TEST(Crc32c, KnownValuesAndAnySplit) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283U);  // the check value of the polynomial
+  const std::vector<char> zeros(32);
+  EXPECT_EQ(crc32c(zeros.data(), 32), 0x8a9136aaU);  // RFC 3720, B.4
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += static_cast<char>(i * 31 + i / 7);
+  const uint32_t whole = crc32c(text.data(), text.size());
+  for (const size_t cut : {0U, 1U, 7U, 3071U, 3072U, 3073U, 9999U, 20'000U})
+    EXPECT_EQ(crc32c(text.data() + cut, text.size() - cut, crc32c(text.data(), cut)), whole) << cut;
+}
+
+}  // namespace
+}  // namespace horon::file

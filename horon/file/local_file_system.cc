@@ -1,0 +1,177 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/file/file_system.h"
+
+namespace horon::file {
+namespace {
+
+std::string plain(const std::string& path) {
+  constexpr std::string_view kScheme = "file://";
+  return path.starts_with(kScheme) ? path.substr(kScheme.size()) : path;
+}
+
+std::string parent_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+FileInfo info_of(const std::string& path, const struct stat& status) {
+  return {path, S_ISDIR(status.st_mode) ? 0 : static_cast<uint64_t>(status.st_size),
+          S_ISDIR(status.st_mode), status.st_mtim.tv_sec * 1'000'000'000L + status.st_mtim.tv_nsec};
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) throw io_error("write " + path);
+    bytes = bytes.subspan(static_cast<size_t>(wrote));
+  }
+}
+
+void sync_folder(const std::string& folder) {
+  const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some file systems cannot: their metadata is as safe as it gets.
+  if (!fd || (fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP))
+    throw io_error("fsync " + folder);
+}
+
+class LocalReader final : public ReadableFile {
+ public:
+  explicit LocalReader(const std::string& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    struct stat status {};
+    if (!fd_ || fstat(fd_.get(), &status) != 0) throw io_error("open " + path);
+    if (S_ISDIR(status.st_mode)) throw IoError("open " + path + ": it is a folder");
+    size_ = static_cast<uint64_t>(status.st_size);
+  }
+  const std::string& path() const override { return path_; }
+  uint64_t size() const override { return size_; }
+  size_t read_at(uint64_t offset, std::span<std::byte> out) const override {
+    size_t got = 0;
+    while (got < out.size()) {
+      const ssize_t once =
+          pread(fd_.get(), out.data() + got, out.size() - got, static_cast<off_t>(offset + got));
+      if (once < 0 && errno == EINTR) continue;
+      if (once < 0) throw io_error("read " + path_);
+      if (once == 0) break;
+      got += static_cast<size_t>(once);
+    }
+    return got;
+  }
+
+ private:
+  std::string path_;
+  Fd fd_;
+  uint64_t size_ = 0;
+};
+
+// Temporary beside the target, fsync, rename, fsync of the folder.
+class LocalWriter final : public WritableFile {
+ public:
+  LocalWriter(const std::string& path, bool resumes, uint64_t& already)
+      : path_(path), resumes_(resumes) {
+    static std::atomic<uint64_t> counter{0};
+    part_ = resumes ? path + std::string(kPartSuffix)
+                    : fmt::format("{}.{}-{}{}", path, getpid(), counter++, kPartSuffix);
+    const int mode = resumes ? O_APPEND : O_TRUNC;
+    fd_.reset(::open(part_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666));
+    struct stat status {};
+    if (!fd_ || fstat(fd_.get(), &status) != 0) throw io_error("create " + part_);
+    already = static_cast<uint64_t>(status.st_size);
+  }
+  ~LocalWriter() override {
+    if (!committed_ && !resumes_) unlink(part_.c_str());
+  }
+  void append(std::span<const std::byte> bytes) override { write_all(fd_.get(), bytes, part_); }
+  void commit() override {
+    if (fsync(fd_.get()) != 0) throw io_error("fsync " + part_);
+    fd_.reset();
+    if (::rename(part_.c_str(), path_.c_str()) != 0) throw io_error("rename to " + path_);
+    committed_ = true;
+    sync_folder(parent_of(path_));
+  }
+
+ private:
+  std::string path_;
+  std::string part_;
+  bool resumes_;
+  bool committed_ = false;
+  Fd fd_;
+};
+
+class LocalFileSystem final : public FileSystem {
+ public:
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    return std::make_unique<LocalReader>(plain(path));
+  }
+
+  std::unique_ptr<WritableFile> create(const std::string& path, const CreateOptions& options,
+                                       uint64_t& already) override {
+    make_folder(parent_of(plain(path)));
+    return std::make_unique<LocalWriter>(plain(path), options.resumes, already);
+  }
+
+  void append(const std::string& path, std::span<const std::byte> bytes) override {
+    const Fd fd(::open(plain(path).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    if (!fd) throw io_error("append to " + path);
+    write_all(fd.get(), bytes, path);
+  }
+
+  std::vector<FileInfo> list(const std::string& folder) override {
+    DIR* dir = opendir(plain(folder).c_str());
+    if (dir == nullptr) throw io_error("list " + folder);
+    const std::unique_ptr<DIR, int (*)(DIR*)> closes(dir, closedir);
+    std::vector<FileInfo> found;
+    while (const dirent* entry = readdir(dir)) {
+      const std::string name = entry->d_name;
+      if (name == "." || name == ".." || name.ends_with(kPartSuffix)) continue;
+      const std::string path = (folder.ends_with('/') ? folder : folder + "/") + name;
+      if (const auto info = stat(path)) found.push_back(*info);  // not if it has just gone
+    }
+    std::sort(found.begin(), found.end(),
+              [](const FileInfo& a, const FileInfo& b) { return a.path < b.path; });
+    return found;
+  }
+
+  std::optional<FileInfo> stat(const std::string& path) override {
+    struct stat status {};
+    if (::stat(plain(path).c_str(), &status) == 0) return info_of(path, status);
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return std::nullopt;
+    throw io_error("stat " + path);
+  }
+
+  void make_folder(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(plain(path), error);
+    if (error) throw IoError(fmt::format("make folder {}: {}", path, error.message()));
+  }
+
+  void rename(const std::string& from, const std::string& to) override {
+    make_folder(parent_of(plain(to)));
+    if (::rename(plain(from).c_str(), plain(to).c_str()) != 0)
+      throw io_error(fmt::format("rename {} to {}", from, to));
+    sync_folder(parent_of(plain(to)));
+  }
+
+  void remove(const std::string& path) override {
+    if (::remove(plain(path).c_str()) != 0) throw io_error("remove " + path);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<FileSystem> make_local_file_system() { return std::make_unique<LocalFileSystem>(); }
+
+}  // namespace horon::file
