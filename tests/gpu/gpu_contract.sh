@@ -23,7 +23,7 @@ job() { # BACKEND RANKS HOSTS CHECKS
 }
 
 "$prefix/bin/horon" info
-for checks in operations behaviour; do
+for checks in operations behaviour runtime; do
   job nccl 1 0 "$checks"
   job self 1 0 "$checks"
   for ranks in 2 3 4; do job shm "$ranks" 0 "$checks"; done
@@ -33,7 +33,7 @@ for checks in operations behaviour; do
 done
 if command -v mpirun >/dev/null; then
   work=$(mktemp -d)
-  for checks in operations behaviour; do
+    for checks in operations behaviour runtime; do
     if timeout 200 mpirun --allow-run-as-root --oversubscribe -np 2 "$rank_program" --store "$work/$checks" --backend mpi \
       --device cuda --checks "$checks" >"$work/log" 2>&1; then passed=$((passed + 1)); echo "ok      mpi 2 ranks $checks"
     else failed=$((failed + 1)); echo "FAILED  mpi 2 ranks $checks"; tail -n 8 "$work/log"; fi
