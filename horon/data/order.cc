@@ -113,7 +113,7 @@ std::unique_ptr<EpochOrder> make_epoch_order(uint64_t size, std::span<const uint
   return order;
 }
 
-Run cut(uint64_t count, uint64_t parts, uint64_t part) {
+Range cut(uint64_t count, uint64_t parts, uint64_t part) {
   const uint64_t each = count / parts;
   const uint64_t longer = count % parts;
   const uint64_t first = part * each + std::min(part, longer);
@@ -122,7 +122,7 @@ Run cut(uint64_t count, uint64_t parts, uint64_t part) {
 
 uint64_t Step::count() const {
   uint64_t sum = 0;
-  for (const Run& shard : shards) sum += shard.size();
+  for (const Range& shard : shards) sum += shard.size();
   return sum;
 }
 
@@ -148,10 +148,10 @@ Step plan_step(const Position& position, const ShareOptions& options, int rank, 
   if (at.next >= usable) at = {at.epoch + 1, 0};
   Step step;
   step.global = {at.next, std::min(at.next + options.batch, usable)};
-  const Run mine = cut(parts, static_cast<uint64_t>(ranks), static_cast<uint64_t>(rank));
+  const Range mine = cut(parts, static_cast<uint64_t>(ranks), static_cast<uint64_t>(rank));
   for (uint64_t shard = mine.first; shard < mine.last; ++shard) {
-    const Run run = cut(step.global.size(), parts, shard);
-    step.shards.push_back({step.global.first + run.first, step.global.first + run.last});
+    const Range range = cut(step.global.size(), parts, shard);
+    step.shards.push_back({step.global.first + range.first, step.global.first + range.last});
   }
   step.after = {at.epoch, step.global.last};
   if (step.after.next >= usable) step.after = {at.epoch + 1, 0};
@@ -190,7 +190,7 @@ std::vector<uint64_t> samples_of_rank(ShardWay way, const ShareOptions& options,
       Position at{epoch, 0};
       while (at.epoch == epoch) {
         const Step step = plan_step(at, options, rank, ranks);
-        for (const Run& shard : step.shards)
+        for (const Range& shard : step.shards)
           for (uint64_t i = shard.first; i < shard.last; ++i) samples.push_back(order.at(i));
         at = step.after;
       }

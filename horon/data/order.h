@@ -51,17 +51,17 @@ struct Position {
 };
 
 // Item `part` of `count` items cut into `parts` runs, as even as possible, the first ones longer.
-struct Run {
+struct Range {
   uint64_t first = 0;
   uint64_t last = 0;
   uint64_t size() const { return last - first; }
 };
-Run cut(uint64_t count, uint64_t parts, uint64_t part);
+Range cut(uint64_t count, uint64_t parts, uint64_t part);
 
 // What one rank does in one step.
 struct Step {
-  Run global;               // positions in the epoch that all ranks together read
-  std::vector<Run> shards;  // of this rank: runs of positions, one per logical shard
+  Range global;               // positions in the epoch that all ranks together read
+  std::vector<Range> shards;  // of this rank: runs of positions, one per logical shard
   Position after;
   uint64_t count()
       const;  // samples of this rank; its share of the average is count / global.size()

@@ -7,7 +7,6 @@
 #include "horon/base/error.h"
 #include "horon/base/text.h"
 
-
 namespace horon {
 namespace {
 
@@ -45,8 +44,8 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
   for (Bucket& bucket : done) {
     bucket.key = 1;
     for (const size_t i : bucket.tensors)
-      bucket.key = hash_text(
-          fmt::format("{} {} {}", describe(specs[i]), bucket.key, specs[i].device.index));
+      bucket.key =
+          hash_text(fmt::format("{} {} {}", describe(specs[i]), bucket.key, specs[i].device.index));
   }
   std::stable_sort(done.begin(), done.end(), [](const Bucket& a, const Bucket& b) {
     return a.tensors.back() < b.tensors.back();

@@ -1,0 +1,115 @@
+// SPLIT/CLASS/*.jpg: every class is a folder.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "horon/base/text.h"
+#include "horon/data/dataset.h"
+#include "horon/data/picture.h"
+#include "horon/file/file.h"
+
+namespace horon {
+namespace {
+
+struct Item {
+  std::string path;
+  int64_t label = 0;
+};
+
+bool is_picture(const std::string& path) {
+  static const std::vector<std::string> endings = {".jpg",  ".jpeg", ".JPG",
+                                                   ".JPEG", ".png",  ".PNG"};
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](const std::string& ending) { return path.ends_with(ending); });
+}
+
+class ImageFolder final : public Dataset {
+ public:
+  ImageFolder(DatasetInfo info, std::vector<Item> items)
+      : info_(std::move(info)), items_(std::move(items)) {}
+  const DatasetInfo& info() const override { return info_; }
+  uint64_t size() const override { return items_.size(); }
+  Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
+    const Item& item = items_.at(index);
+    const auto file = file::open(item.path);
+    if (file->size() > 256U << 20) throw CorruptRecord(item.path, "a picture of more than 256 MB");
+    scratch.resize(file->size());
+    scratch.resize(file->read_at(0, std::as_writable_bytes(std::span(scratch))));
+    return {scratch, is_png(scratch) ? PixelForm::kPng : PixelForm::kJpeg, 0, 0, 3, item.label};
+  }
+  std::string where(uint64_t index) const override { return items_.at(index).path; }
+
+ private:
+  DatasetInfo info_;
+  std::vector<Item> items_;
+};
+
+// "0: cat" or one name a line, in order.
+std::vector<std::string> read_labels(const std::string& path) {
+  std::vector<std::string> names;
+  int number = 0;
+  for (const std::string& line : split(file::read(path, 64U << 20), '\n')) {
+    ++number;
+    if (line.empty()) continue;
+    const size_t colon = line.find(':');
+    const auto index =
+        colon == std::string::npos ? std::nullopt : parse_number(line.substr(0, colon));
+    if (index && *index != static_cast<double>(names.size()))
+      throw CorruptRecord(fmt::format("{}, line {}", path, number),
+                          fmt::format("label {} where {} is next", *index, names.size()));
+    names.emplace_back(
+        trim(index ? std::string_view(line).substr(colon + 1) : std::string_view(line)));
+  }
+  return names;
+}
+
+// By name, never as the file system happens to list them. Training and test share the numbering.
+std::vector<std::string> class_names(const std::string& folder, const std::string& split_folder) {
+  for (const std::string& place : {folder, split_folder}) {
+    const std::string labels = file::join(place, "labels.txt");
+    if (file::exists(labels)) return read_labels(labels);
+  }
+  std::set<std::string> names;
+  const std::string train = file::join(folder, "train");
+  for (const file::FileInfo& entry : file::list(file::exists(train) ? train : split_folder)) {
+    if (entry.is_folder) names.insert(file::base_name(entry.path));
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string split_folder(const DatasetRequest& request) {
+  std::vector<std::string> names = {request.split};
+  if (request.split == "validation") names.emplace_back("val");
+  for (const std::string& name : names) {
+    const std::string path = file::join(request.folder, name);
+    if (file::exists(path)) return path;
+  }
+  throw UsageError(
+      fmt::format("image_folder: there is no folder '{}' in '{}'", request.split, request.folder));
+}
+
+}  // namespace
+
+std::shared_ptr<Dataset> open_image_folder(const DatasetRequest& request) {
+  const std::string folder = split_folder(request);
+  DatasetInfo info{"image_folder", request.split, 0, 0, 3, 0, class_names(request.folder, folder)};
+  info.classes = static_cast<int>(info.class_names.size());
+  std::vector<Item> items;
+  for (const file::FileInfo& entry : file::list(folder)) {
+    if (!entry.is_folder) continue;
+    const std::string name = file::base_name(entry.path);
+    const auto found = std::find(info.class_names.begin(), info.class_names.end(), name);
+    if (found == info.class_names.end())
+      throw UsageError(
+          fmt::format("{}: class '{}' is not among the {} of the training set or labels.txt",
+                      entry.path, name, info.classes));
+    for (const file::FileInfo& one : file::list_tree(entry.path)) {
+      if (is_picture(one.path)) items.push_back({one.path, found - info.class_names.begin()});
+    }
+  }
+  if (items.empty()) throw UsageError(fmt::format("{}: no .jpg or .png in its folders", folder));
+  return std::make_shared<ImageFolder>(std::move(info), std::move(items));
+}
+
+}  // namespace horon

@@ -1,0 +1,166 @@
+// Arrays in numpy's format, mapped into memory: SPLIT_images.npy (u8, N x H x W x C) and
+// SPLIT_labels.npy (integers).
+#include "horon/data/npy.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <regex>
+
+#include "horon/base/fd.h"
+#include "horon/base/text.h"
+#include "horon/data/dataset.h"
+#include "horon/file/file.h"
+
+namespace horon {
+namespace {
+
+class Mapped {
+ public:
+  explicit Mapped(const std::string& path) : path_(path) {
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status {};
+    if (!fd || fstat(fd.get(), &status) != 0) throw io_error("open " + path);
+    size_ = static_cast<size_t>(status.st_size);
+    if (size_ == 0) throw CorruptRecord(path, "an empty file");
+    at_ = mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (at_ == MAP_FAILED) throw io_error("mmap " + path);
+  }
+  ~Mapped() { munmap(at_, size_); }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  std::span<const uint8_t> bytes() const { return {static_cast<const uint8_t*>(at_), size_}; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  void* at_ = nullptr;
+  size_t size_ = 0;
+};
+
+class NpyDataset final : public Dataset {
+ public:
+  NpyDataset(const DatasetRequest& request, const std::string& images, const std::string& labels)
+      : images_(images), labels_(labels) {
+    pixels_ = parse_npy(images_.bytes(), images);
+    numbers_ = parse_npy(labels_.bytes(), labels);
+    if (pixels_.dtype != "u1" || pixels_.shape.size() < 3 || pixels_.shape.size() > 4)
+      throw CorruptRecord(images, "u8 of N x H x W or N x H x W x C is wanted");
+    if (numbers_.shape.size() != 1 || numbers_.shape[0] != pixels_.shape[0])
+      throw CorruptRecord(labels, "other numbers of labels and pictures");
+    const auto& shape = pixels_.shape;
+    info_ = {"npy",
+             request.split,
+             static_cast<int>(shape[1]),
+             static_cast<int>(shape[2]),
+             shape.size() == 4 ? static_cast<int>(shape[3]) : 1,
+             request.classes,
+             {}};
+    if (info_.channels != 1 && info_.channels != 3)
+      throw CorruptRecord(images, fmt::format("{} channels: 1 or 3 are read", info_.channels));
+    if (info_.classes == 0) {
+      for (uint64_t i = 0; i < size(); ++i)
+        info_.classes = static_cast<int>(std::max<int64_t>(info_.classes, label(i) + 1));
+    }
+  }
+  const DatasetInfo& info() const override { return info_; }
+  uint64_t size() const override { return pixels_.shape[0]; }
+  Record read(uint64_t index, std::vector<uint8_t>&) const override {
+    require(index < size(), "a sample that is not there");
+    const uint64_t each = pixels_.contents.size() / size();
+    const int64_t number = label(index);
+    if (number < 0 || number >= info_.classes)
+      throw CorruptRecord(where(index),
+                          fmt::format("label {} of {} classes", number, info_.classes));
+    return {pixels_.contents.subspan(index * each, each),
+            PixelForm::kHwc,
+            info_.height,
+            info_.width,
+            info_.channels,
+            number};
+  }
+  std::string where(uint64_t index) const override {
+    return fmt::format("{}, sample {}", images_.path(), index);
+  }
+
+ private:
+  int64_t label(uint64_t index) const { return numbers_.integer(index); }
+  Mapped images_;
+  Mapped labels_;
+  NpyArray pixels_;
+  NpyArray numbers_;
+  DatasetInfo info_;
+};
+
+}  // namespace
+
+int64_t NpyArray::integer(uint64_t index) const {
+  const size_t width = static_cast<size_t>(dtype[1] - '0');
+  int64_t value = 0;
+  std::memcpy(&value, contents.data() + index * width, width);
+  const int unused = static_cast<int>(64 - 8 * width);
+  if (dtype[0] == 'u')
+    return static_cast<int64_t>(static_cast<uint64_t>(value) << unused >> unused);
+  return static_cast<int64_t>(static_cast<uint64_t>(value) << unused) >> unused;
+}
+
+NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
+  const auto fail = [&](const std::string& what) {
+    throw CorruptRecord(path, "no .npy array: " + what);
+  };
+  if (file.size() < 12 || std::memcmp(file.data(), "\x93NUMPY", 6) != 0)
+    fail("it begins otherwise");
+  const bool old = file[6] == 1;
+  uint64_t length = static_cast<uint64_t>(file[8]) | static_cast<uint64_t>(file[9]) << 8;
+  if (!old) length |= static_cast<uint64_t>(file[10]) << 16 | static_cast<uint64_t>(file[11]) << 24;
+  const size_t start = old ? 10 : 12;
+  if (length > file.size() - start || length > 65536) fail("its header is cut off");
+  const std::string header(reinterpret_cast<const char*>(file.data() + start), length);
+  static const std::regex pattern(
+      R"(.*'descr':\s*'[<|]([ui][1248])',\s*'fortran_order':\s*False,\s*'shape':\s*\(([0-9, ]*)\),?\s*\}\s*)");
+  std::smatch found;
+  if (!std::regex_match(header, found, pattern))
+    fail("only whole numbers in C order, little-endian, are read; its header is " +
+         header.substr(0, 200));
+  NpyArray array;
+  array.dtype = found[1];
+  uint64_t bytes = static_cast<uint64_t>(array.dtype[1] - '0');
+  for (const std::string& size : split(found[2].str(), ',')) {
+    if (size.empty()) continue;
+    const auto one = static_cast<uint64_t>(parse_integer(size, "npy shape", 0, int64_t{1} << 40));
+    array.shape.push_back(one);
+    if (__builtin_mul_overflow(bytes, one, &bytes)) fail("an impossible shape");
+  }
+  if (array.shape.empty() || array.shape[0] == 0) fail("nothing in it");
+  array.contents = file.subspan(start + length);
+  if (array.contents.size() != bytes)
+    fail(fmt::format("{} bytes of contents, {} expected", array.contents.size(), bytes));
+  return array;
+}
+
+std::string npy_header(const std::string& dtype, std::span<const uint64_t> shape) {
+  std::string sizes;
+  for (const uint64_t size : shape) sizes += fmt::format("{}, ", size);
+  std::string header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
+                                   dtype[1] == '1' ? '|' : '<', dtype, sizes);
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += '\n';
+  std::string out("\x93NUMPY\x01\x00", 8);
+  out += static_cast<char>(header.size() & 0xff);
+  out += static_cast<char>(header.size() >> 8);
+  return out + header;
+}
+
+std::shared_ptr<Dataset> open_npy(const DatasetRequest& request) {
+  const std::string images = file::join(request.folder, request.split + "_images.npy");
+  const std::string labels = file::join(request.folder, request.split + "_labels.npy");
+  for (const std::string& path : {images, labels}) {
+    if (!file::exists(path)) throw UsageError(fmt::format("npy: there is no {}", path));
+  }
+  return std::make_shared<NpyDataset>(request, images, labels);
+}
+
+}  // namespace horon

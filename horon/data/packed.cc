@@ -1,0 +1,95 @@
+// Data sets that lie in memory, or are a part of another.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "horon/data/dataset.h"
+
+namespace horon {
+namespace {
+
+class Packed final : public Dataset {
+ public:
+  explicit Packed(PackedPictures pictures) : pictures_(std::move(pictures)) {
+    const DatasetInfo& about = pictures_.info;
+    bytes_each_ = static_cast<uint64_t>(about.height) * static_cast<uint64_t>(about.width) *
+                  static_cast<uint64_t>(about.channels);
+    require(pictures_.pixels.size() == pictures_.labels.size() * bytes_each_,
+            "a data set with other numbers of labels and pictures");
+    for (size_t i = 0; i < pictures_.labels.size(); ++i) {
+      if (pictures_.labels[i] < 0 || pictures_.labels[i] >= about.classes)
+        throw CorruptRecord(
+            where(i), fmt::format("label {} of {} classes", pictures_.labels[i], about.classes));
+    }
+  }
+  const DatasetInfo& info() const override { return pictures_.info; }
+  uint64_t size() const override { return pictures_.labels.size(); }
+  Record read(uint64_t index, std::vector<uint8_t>&) const override {
+    require(index < size(), "a sample that is not there");
+    const DatasetInfo& about = pictures_.info;
+    return {std::span(pictures_.pixels).subspan(index * bytes_each_, bytes_each_),
+            pictures_.form,
+            about.height,
+            about.width,
+            about.channels,
+            pictures_.labels[index]};
+  }
+  std::string where(uint64_t index) const override {
+    const auto& files = pictures_.files;
+    if (files.empty()) return fmt::format("{}, sample {}", pictures_.info.name, index);
+    const auto after = std::upper_bound(files.begin(), files.end(), index,
+                                        [](uint64_t i, const auto& one) { return i < one.first; });
+    const auto& [first, path] = *(after - 1);
+    return fmt::format("{}, record {}", path, index - first);
+  }
+
+ private:
+  PackedPictures pictures_;
+  uint64_t bytes_each_ = 0;
+};
+
+class Subset final : public Dataset {
+ public:
+  Subset(std::shared_ptr<Dataset> of, std::vector<uint64_t> indices, const std::string& split)
+      : of_(std::move(of)), indices_(std::move(indices)), info_(of_->info()) {
+    info_.split = split;
+  }
+  const DatasetInfo& info() const override { return info_; }
+  uint64_t size() const override { return indices_.size(); }
+  Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
+    return of_->read(indices_.at(index), scratch);
+  }
+  std::string where(uint64_t index) const override { return of_->where(indices_.at(index)); }
+  // Of each of the others' chunks the samples that are ours; they are in order.
+  std::vector<uint64_t> chunks() const override {
+    std::vector<uint64_t> mine;
+    uint64_t end = 0;
+    auto at = indices_.begin();
+    for (const uint64_t size : of_->chunks()) {
+      end += size;
+      const auto next = std::lower_bound(at, indices_.end(), end);
+      if (next != at) mine.push_back(static_cast<uint64_t>(next - at));
+      at = next;
+    }
+    return mine;
+  }
+
+ private:
+  std::shared_ptr<Dataset> of_;
+  std::vector<uint64_t> indices_;
+  DatasetInfo info_;
+};
+
+}  // namespace
+
+std::shared_ptr<Dataset> make_packed(PackedPictures pictures) {
+  return std::make_shared<Packed>(std::move(pictures));
+}
+
+std::shared_ptr<Dataset> make_subset(std::shared_ptr<Dataset> of, std::vector<uint64_t> indices,
+                                     const std::string& split) {
+  require(std::is_sorted(indices.begin(), indices.end()), "a subset's samples are in order");
+  return std::make_shared<Subset>(std::move(of), std::move(indices), split);
+}
+
+}  // namespace horon

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+// Pictures as bytes: JPEG and PNG files, and the pixels in them.
+namespace horon {
+
+// u8, row by row, channels together.
+struct Picture {
+  int height = 0;
+  int width = 0;
+  int channels = 3;
+  std::vector<uint8_t> pixels;
+};
+
+// A rectangle of pixels.
+struct Region {
+  int x = 0;
+  int y = 0;
+  int width = 0;
+  int height = 0;
+  bool operator==(const Region&) const = default;
+};
+
+struct PictureSize {
+  int height = 0;
+  int width = 0;
+};
+
+// Larger pictures are refused before anything is allocated for them.
+constexpr int kMostSide = 8192;
+constexpr uint64_t kMostPixels = 64U << 20;
+
+// All throw Error (exit code 12) with libjpeg's or libpng's reason for files that are damaged, cut
+// (even where a decoder would fill in grey), too large, or something else. Colour comes out as RGB,
+// whatever is in the file: grey, CMYK, YCCK, progressive, with a palette, 16 bits, transparent.
+
+PictureSize jpeg_size(std::span<const uint8_t> file);
+void decode_jpeg(std::span<const uint8_t> file, Picture& out);
+// At least the pixels of `wanted` (which lies inside the picture), as decode_jpeg would give them;
+// what is not needed is not decoded. Says which region came out.
+Region decode_jpeg_region(std::span<const uint8_t> file, const Region& wanted, Picture& out);
+std::string encode_jpeg(const Picture& picture, int quality = 95);
+
+bool is_png(std::span<const uint8_t> file);
+void decode_png(std::span<const uint8_t> file, Picture& out);
+std::string encode_png(const Picture& picture);
+
+}  // namespace horon

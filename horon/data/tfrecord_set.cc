@@ -1,0 +1,173 @@
+// TFRecord files as a data set: ImageNet's schema, or the workshop's.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "horon/base/text.h"
+#include "horon/data/dataset.h"
+#include "horon/data/example.h"
+#include "horon/data/picture.h"
+#include "horon/data/tfrecord.h"
+#include "horon/file/file.h"
+
+namespace horon {
+namespace {
+
+constexpr uint64_t kChunkBytes = 8U << 20;  // read together, mixed with others
+
+struct Shard {
+  std::shared_ptr<file::ReadableFile> file;
+  std::vector<RecordPlace> places;
+  uint64_t first = 0;  // its first sample's number
+};
+
+int64_t integer_of(const Example& example, const char* name) {
+  const auto found = example.find(name);
+  if (found == example.end() || found->second.integers.empty())
+    throw Error(fmt::format("there is no number '{}'", name), ExitCode::kData);
+  return found->second.integers.front();
+}
+
+std::span<const uint8_t> bytes_of(const Feature& feature, const char* name) {
+  if (feature.bytes.size() != 1)
+    throw Error(fmt::format("'{}' has {} values, one is wanted", name, feature.bytes.size()),
+                ExitCode::kData);
+  return {reinterpret_cast<const uint8_t*>(feature.bytes[0].data()), feature.bytes[0].size()};
+}
+
+// Raw planes of a square colour picture: 3072 bytes are 3 x 32 x 32.
+int side_of(size_t bytes) {
+  for (int side = 1; side <= 4096; ++side) {
+    if (static_cast<size_t>(3 * side * side) == bytes) return side;
+  }
+  throw Error(fmt::format("{} bytes are no square colour picture", bytes), ExitCode::kData);
+}
+
+Record record_of(const Example& example) {
+  Record record;
+  if (const auto encoded = example.find("image/encoded"); encoded != example.end()) {
+    record.bytes = bytes_of(encoded->second, "image/encoded");
+    record.form = is_png(record.bytes) ? PixelForm::kPng : PixelForm::kJpeg;
+    record.channels = 3;
+    record.label = integer_of(example, "image/class/label") - 1;  // 1..1000 in the files
+    return record;
+  }
+  const auto raw = example.find("image");
+  if (raw == example.end())
+    throw Error("neither 'image/encoded' nor 'image' is there", ExitCode::kData);
+  record.bytes = bytes_of(raw->second, "image");
+  record.form = PixelForm::kChw;
+  record.height = record.width = side_of(record.bytes.size());
+  record.channels = 3;
+  record.label = integer_of(example, "label");
+  return record;
+}
+
+class TfrecordSet final : public Dataset {
+ public:
+  TfrecordSet(const DatasetRequest& request, const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      std::shared_ptr<file::ReadableFile> file = file::open(path);
+      if (compression_of(*file) != Compression::kNone)
+        throw UsageError(fmt::format(
+            "{} is compressed: its records cannot be read in any order; `horon data convert` "
+            "makes plain files of it",
+            path));
+      shards_.push_back({std::move(file), load_index(path), size_});
+      size_ += shards_.back().places.size();
+    }
+    if (size_ == 0) throw UsageError(fmt::format("{}: no records", paths.front()));
+    info_ = {"tfrecord", request.split, 0, 0, 3, request.classes, {}};
+    std::vector<uint8_t> scratch;
+    const Record first = read(0, scratch);
+    info_.height = first.height;
+    info_.width = first.width;
+    if (info_.classes == 0) info_.classes = first.form == PixelForm::kChw ? 10 : 1000;
+  }
+  const DatasetInfo& info() const override { return info_; }
+  uint64_t size() const override { return size_; }
+  Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
+    const Shard& shard = shard_of(index);
+    const auto bytes = read_record(*shard.file, shard.places[index - shard.first], scratch);
+    try {
+      const Record record = record_of(parse_example(bytes));
+      if (info_.classes > 0 && (record.label < 0 || record.label >= info_.classes))
+        throw Error(fmt::format("label {} of {} classes", record.label, info_.classes),
+                    ExitCode::kData);
+      return record;
+    } catch (const Error& error) {
+      throw CorruptRecord(where(index), error.what());
+    }
+  }
+  std::string where(uint64_t index) const override {
+    const Shard& shard = shard_of(index);
+    return fmt::format("{}, record {} at offset {}", shard.file->path(), index - shard.first,
+                       shard.places[index - shard.first].offset);
+  }
+  std::vector<uint64_t> chunks() const override {
+    std::vector<uint64_t> sizes;
+    for (const Shard& shard : shards_) {
+      uint64_t bytes = kChunkBytes;  // a file begins a chunk
+      for (const RecordPlace& place : shard.places) {
+        if (bytes >= kChunkBytes) {
+          sizes.push_back(0);
+          bytes = 0;
+        }
+        ++sizes.back();
+        bytes += place.bytes;
+      }
+    }
+    return sizes;
+  }
+
+ private:
+  const Shard& shard_of(uint64_t index) const {
+    require(index < size_, "a sample that is not there");
+    const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
+                                        [](uint64_t i, const Shard& one) { return i < one.first; });
+    return *(after - 1);
+  }
+  std::vector<Shard> shards_;
+  uint64_t size_ = 0;
+  DatasetInfo info_;
+};
+
+// train-00000-of-01024 and so on (all of them must be there), or SPLIT.tfrecords, or *.tfrecord.
+std::vector<std::string> find_files(const DatasetRequest& request) {
+  std::vector<std::string> stems = {request.split};
+  if (request.split == "test") stems.insert(stems.end(), {"eval", "validation"});
+  for (const std::string& stem : stems) {
+    for (const std::string& folder : {request.folder, file::join(request.folder, stem)}) {
+      if (!file::exists(folder)) continue;
+      std::vector<std::string> paths;
+      for (const char* pattern : {"-*-of-*", ".tfrecord*", "*.tfrecord*"}) {
+        for (const file::FileInfo& one : file::glob(file::join(folder, stem + pattern))) {
+          if (!one.path.ends_with(".index") && !one.is_folder) paths.push_back(one.path);
+        }
+        if (!paths.empty()) return paths;
+      }
+    }
+  }
+  throw UsageError(fmt::format("tfrecord: no {}-*-of-* and no {}*.tfrecord* in '{}'", request.split,
+                               request.split, request.folder));
+}
+
+void check_all_there(const std::vector<std::string>& paths) {
+  const std::string name = file::base_name(paths.front());
+  const size_t of = name.rfind("-of-");
+  if (of == std::string::npos) return;
+  const auto wanted = parse_number(name.substr(of + 4));
+  if (wanted && *wanted != static_cast<double>(paths.size()))
+    throw UsageError(fmt::format("{}: {} files are there, their names say {}", paths.front(),
+                                 paths.size(), *wanted));
+}
+
+}  // namespace
+
+std::shared_ptr<Dataset> open_tfrecord(const DatasetRequest& request) {
+  const std::vector<std::string> paths = find_files(request);
+  check_all_there(paths);
+  return std::make_shared<TfrecordSet>(request, paths);
+}
+
+}  // namespace horon
