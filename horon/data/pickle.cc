@@ -205,12 +205,33 @@ class Parser {
     return out;
   }
 
+  // Text of protocol 0: single bytes are characters, others are escaped by number. Becomes UTF-8.
+  static std::string unescaped(const std::string& raw) {
+    std::string out;
+    for (size_t i = 0; i < raw.size(); ++i) {
+      auto code = static_cast<uint32_t>(static_cast<uint8_t>(raw[i]));
+      if (raw[i] == '\\' && i + 5 < raw.size() && raw[i + 1] == 'u') {
+        code = static_cast<uint32_t>(std::strtoul(raw.substr(i + 2, 4).c_str(), nullptr, 16));
+        i += 5;
+      }
+      if (code < 0x80) {
+        out += static_cast<char>(code);
+      } else if (code < 0x800) {
+        out += {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+      } else {
+        out += {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3f)),
+                static_cast<char>(0x80 | (code & 0x3f))};
+      }
+    }
+    return out;
+  }
+
   bool text(uint8_t code) {
     switch (code) {
       case 'S':
         return push(unquoted(line())), true;
       case 'V':
-        return push(line()), true;
+        return push(unescaped(line())), true;
       case 'T':
       case 'X':
       case 'B':

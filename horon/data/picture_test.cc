@@ -1,0 +1,239 @@
+#include <csetjmp>
+#include <cstdio>
+// libjpeg's header wants the two above.
+#include <gtest/gtest.h>
+#include <jpeglib.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "horon/base/error.h"
+#include "horon/data/augment.h"
+#include "horon/data/picture.h"
+
+namespace horon {
+namespace {
+
+// Smooth, with some noise: compresses like a photograph.
+Picture photograph(int height, int width, unsigned seed, int channels = 3) {
+  std::mt19937 random(seed);
+  Picture picture{height, width, channels, {}};
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      for (int c = 0; c < channels; ++c) {
+        const double wave = 110 + 70 * std::sin(x * 0.05 * (c + 1) + seed) * std::cos(y * 0.037) +
+                            (x * y / 97 % 31);
+        picture.pixels.push_back(static_cast<uint8_t>(
+            std::clamp(wave + static_cast<double>(random() % 24), 0.0, 255.0)));
+      }
+    }
+  }
+  return picture;
+}
+
+struct JpegForm {
+  bool progressive = false;
+  J_COLOR_SPACE space = JCS_RGB;
+  int horizontal = 2;  // of the luminance
+  int vertical = 2;
+  unsigned restart = 0;
+};
+
+std::string make_jpeg(const Picture& picture, const JpegForm& form) {
+  jpeg_compress_struct info = {};
+  jpeg_error_mgr errors = {};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &bytes, &size);
+  info.image_width = static_cast<JDIMENSION>(picture.width);
+  info.image_height = static_cast<JDIMENSION>(picture.height);
+  info.input_components = picture.channels;
+  info.in_color_space = form.space;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 90, TRUE);
+  if (form.space == JCS_RGB) {
+    info.comp_info[0].h_samp_factor = form.horizontal;
+    info.comp_info[0].v_samp_factor = form.vertical;
+  }
+  info.restart_interval = form.restart;
+  if (form.progressive) jpeg_simple_progression(&info);
+  jpeg_start_compress(&info, TRUE);
+  while (info.next_scanline < info.image_height) {
+    JSAMPROW row = const_cast<uint8_t*>(picture.pixels.data()) +
+                   info.next_scanline * static_cast<size_t>(picture.width * picture.channels);
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  std::string out(reinterpret_cast<char*>(bytes), size);
+  jpeg_destroy_compress(&info);
+  std::free(bytes);
+  return out;
+}
+
+std::span<const uint8_t> span_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+double difference(const Picture& a, const Picture& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.pixels.size(); ++i) sum += std::abs(a.pixels[i] - b.pixels[i]);
+  return sum / static_cast<double>(a.pixels.size());
+}
+
+TEST(Jpeg, ThereAndBack) {
+  const Picture picture = photograph(97, 131, 1);
+  const std::string file = encode_jpeg(picture);
+  EXPECT_EQ(jpeg_size(span_of(file)).width, 131);
+  Picture back;
+  decode_jpeg(span_of(file), back);
+  EXPECT_EQ(back.height, 97);
+  EXPECT_LT(difference(picture, back), 6.0);
+}
+
+TEST(Jpeg, EveryKindComesOutAsColour) {
+  Picture back;
+  decode_jpeg(span_of(make_jpeg(photograph(50, 60, 1, 1), {.space = JCS_GRAYSCALE})), back);
+  EXPECT_EQ(back.pixels.size(), 50U * 60 * 3);
+  EXPECT_EQ(back.pixels[0], back.pixels[2]);
+  decode_jpeg(span_of(make_jpeg(photograph(50, 60, 1), {.progressive = true})), back);
+  EXPECT_LT(difference(photograph(50, 60, 1), back), 10.0);
+  // No ink at all is white (Adobe's are inverted: 255).
+  const Picture white{8, 8, 4, std::vector<uint8_t>(256, 255)};
+  decode_jpeg(span_of(make_jpeg(white, {.space = JCS_CMYK})), back);
+  EXPECT_GE(back.pixels[0], 254);
+  const Picture black{8, 8, 4, std::vector<uint8_t>(256, 0)};
+  decode_jpeg(span_of(make_jpeg(black, {.space = JCS_CMYK})), back);
+  EXPECT_LE(back.pixels[0], 1);
+}
+
+// The region's pixels are those of the whole picture, to the last bit, for every subsampling.
+TEST(Jpeg, RegionsAreBitEqualToTheWhole) {
+  std::mt19937 random(7);
+  int cropped = 0;
+  for (int i = 0; i < 300; ++i) {
+    const int height = 40 + static_cast<int>(random() % 200);
+    const int width = 40 + static_cast<int>(random() % 200);
+    const JpegForm form{.progressive = i % 10 == 9,
+                        .horizontal = 1 + static_cast<int>(random() % 2),
+                        .vertical = 1 + static_cast<int>(random() % 2),
+                        .restart = i % 7 == 0 ? 4U : 0U};
+    const std::string file = make_jpeg(photograph(height, width, static_cast<unsigned>(i)), form);
+    Picture whole;
+    decode_jpeg(span_of(file), whole);
+    Region wanted;
+    wanted.width = 1 + static_cast<int>(random() % static_cast<unsigned>(width));
+    wanted.height = 1 + static_cast<int>(random() % static_cast<unsigned>(height));
+    wanted.x = static_cast<int>(random() % static_cast<unsigned>(width - wanted.width + 1));
+    wanted.y = static_cast<int>(random() % static_cast<unsigned>(height - wanted.height + 1));
+    Picture part;
+    const Region got = decode_jpeg_region(span_of(file), wanted, part);
+    cropped += got.width < width ? 1 : 0;
+    ASSERT_LE(got.x, wanted.x);
+    ASSERT_GE(got.x + got.width, wanted.x + wanted.width);
+    for (int y = wanted.y; y < wanted.y + wanted.height; ++y) {
+      for (int x = wanted.x; x < wanted.x + wanted.width; ++x) {
+        for (int c = 0; c < 3; ++c)
+          ASSERT_EQ(part.pixels[static_cast<size_t>(((y - got.y) * got.width + x - got.x) * 3 + c)],
+                    whole.pixels[static_cast<size_t>((y * width + x) * 3 + c)])
+              << "picture " << i << " at " << x << ", " << y;
+      }
+    }
+  }
+  EXPECT_GT(cropped, 100);
+  EXPECT_THROW(decode_jpeg_region(span_of(encode_jpeg(photograph(20, 20, 1))), {0, 0, 21, 5},
+                                  *std::make_unique<Picture>()),
+               UsageError);
+}
+
+// A thousand damaged files: every one is either decoded or refused, and the count is what it is.
+TEST(Jpeg, DamageIsAnErrorAndNothingElse) {
+  const std::string good = make_jpeg(photograph(64, 80, 3), {.restart = 2});
+  std::mt19937 random(11);
+  int refused = 0;
+  int decoded = 0;
+  Picture out;
+  for (int i = 0; i < 1000; ++i) {
+    std::string bad = good;
+    if (i % 3 == 0) bad.resize(random() % bad.size());
+    if (bad.empty()) bad = "x";
+    for (unsigned k = 0; k < 1 + i % 5U; ++k)
+      bad[random() % bad.size()] = static_cast<char>(random());
+    try {
+      decode_jpeg(span_of(bad), out);
+      ++decoded;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kData) << error.what();
+      ++refused;
+    }
+    try {
+      decode_jpeg_region(span_of(bad), {5, 6, 7, 8}, out);
+    } catch (const Error&) {  // a region may be refused where the whole is, or lie outside
+    }
+  }
+  EXPECT_EQ(refused + decoded, 1000);
+  EXPECT_GT(refused, 500);
+  for (size_t cut = 0; cut + 2 < good.size(); cut += 11)  // every cut file is found out
+    EXPECT_THROW(decode_jpeg(span_of(good.substr(0, cut)), out), Error) << cut;
+}
+
+TEST(Jpeg, BombsAreRefusedBeforeMemoryIsTaken) {
+  std::string bomb = make_jpeg(photograph(16, 16, 1), {});
+  const size_t frame = bomb.find("\xff\xc0");
+  ASSERT_NE(frame, std::string::npos);
+  for (size_t i = 5; i <= 8; ++i) bomb[frame + i] = '\xff';  // 65535 x 65535
+  bomb[frame + 5] = bomb[frame + 7] = '\xfe';                // libjpeg's own limit is 65500
+  Picture out;
+  try {
+    decode_jpeg(span_of(bomb), out);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("sides up to 8192"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Png, ThereAndBackAndDamage) {
+  for (const int channels : {1, 3}) {
+    const Picture picture = photograph(13, 17, 2, channels);
+    const std::string file = encode_png(picture);
+    EXPECT_TRUE(is_png(span_of(file)));
+    Picture back;
+    decode_png(span_of(file), back);
+    EXPECT_EQ(back.width, 17);
+    EXPECT_EQ(back.pixels[3], picture.pixels[static_cast<size_t>(channels)]);
+    std::mt19937 random(1);
+    int refused = 0;
+    for (int i = 0; i < 300; ++i) {
+      std::string bad = file;
+      bad[8 + random() % (bad.size() - 8)] = static_cast<char>(random());
+      try {
+        decode_png(span_of(bad), back);
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, 200);
+  }
+}
+
+// Decoding only what is needed changes no bit of what comes out.
+TEST(Augmenters, PartsAndWholesGiveTheSameBits) {
+  const Recipe recipe = find_recipe("official_resnet", true, 64, 64);
+  Augmenter parts(recipe, {}, 3);
+  Augmenter wholes(recipe, {}, 3);
+  wholes.set_decodes_whole(true);
+  std::vector<float> a(3 * 64 * 64);
+  std::vector<float> b(3 * 64 * 64);
+  for (uint64_t sample = 0; sample < 100; ++sample) {
+    const std::string file = make_jpeg(photograph(150, 170, static_cast<unsigned>(sample)), {});
+    const Record record{span_of(file), PixelForm::kJpeg, 0, 0, 3, 0};
+    parts.apply(record, 1, sample, a.data());
+    wholes.apply(record, 1, sample, b.data());
+    ASSERT_EQ(a, b) << sample;
+  }
+}
+
+}  // namespace
+}  // namespace horon

@@ -1,0 +1,272 @@
+#include "horon/data/pipeline.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/base/text.h"
+#include "horon/data/example.h"
+#include "horon/data/tfrecord.h"
+#include "horon/file/file.h"
+
+namespace horon {
+namespace {
+
+std::shared_ptr<Dataset> shapes(uint64_t samples) {
+  DatasetRequest request;
+  request.name = "shapes10";
+  request.samples = samples;
+  return open_dataset(request);
+}
+
+PipelineOptions options_for(std::shared_ptr<Dataset> set, uint64_t batch) {
+  PipelineOptions options;
+  options.dataset = std::move(set);
+  options.recipe = find_recipe("cifar", true, 32, 32);
+  options.order.seed = 17;
+  options.batch = batch;
+  options.epochs = 1;
+  return options;
+}
+
+// sample -> hash of its pixels and label; each must come once.
+using Seen = std::map<uint64_t, uint64_t>;
+void add(const Batch& batch, Seen& seen) {
+  const uint64_t each = batch.count() == 0 ? 0 : batch.pixels.bytes() / batch.count();
+  for (uint64_t i = 0; i < batch.count(); ++i) {
+    const auto* at = static_cast<const char*>(batch.pixels.data) + i * each;
+    const uint64_t hash = hash_bytes(at, each, static_cast<uint64_t>(batch.labels[i]) + 1);
+    ASSERT_TRUE(seen.emplace(batch.samples[i], hash).second) << batch.samples[i] << " came twice";
+  }
+}
+
+TEST(Pipelines, PixelsAreTheSameOnAnyNumberOfThreadsAndRanks) {
+  const auto set = shapes(1003);
+  for (const char* recipe : {"cifar", "cifarnet", "vgg"}) {
+    Seen reference;
+    for (const auto& [threads, ranks] :
+         {std::pair(1, 1), std::pair(8, 1), std::pair(1, 3), std::pair(2, 3)}) {
+      Seen seen;
+      for (int rank = 0; rank < ranks; ++rank) {
+        PipelineOptions options = options_for(set, 100);
+        options.recipe = find_recipe(recipe, true, 32, 32);
+        options.threads = threads;
+        options.rank = rank;
+        options.ranks = ranks;
+        options.prefetch = 3;
+        Pipeline pipeline(options);
+        while (const auto batch = pipeline.next()) {
+          EXPECT_EQ(batch->epoch, 0U);
+          add(*batch, seen);
+        }
+        EXPECT_FALSE(pipeline.next());
+      }
+      EXPECT_EQ(seen.size(), 1003U);
+      if (reference.empty()) reference = seen;
+      EXPECT_EQ(seen, reference) << recipe << ", " << threads << " threads, " << ranks << " ranks";
+    }
+  }
+}
+
+TEST(Pipelines, GoOnFromAPositionWithOtherRanks) {
+  const auto set = shapes(500);
+  Seen reference;
+  PipelineOptions whole = options_for(set, 64);
+  Pipeline one(whole);
+  while (const auto batch = one.next()) add(*batch, reference);
+  Seen seen;
+  Position position;
+  for (int rank = 0; rank < 2; ++rank) {  // three steps on two ranks
+    PipelineOptions options = options_for(set, 64);
+    options.rank = rank;
+    options.ranks = 2;
+    options.threads = 2;
+    Pipeline pipeline(options);
+    for (int step = 0; step < 3; ++step) {
+      const auto batch = pipeline.next();
+      add(*batch, seen);
+      position = batch->after;
+    }
+  }
+  EXPECT_EQ(position, (Position{0, 192}));
+  for (int rank = 0; rank < 5; ++rank) {  // the rest on five
+    PipelineOptions options = options_for(set, 64);
+    options.rank = rank;
+    options.ranks = 5;
+    options.start = position;
+    Pipeline pipeline(options);
+    while (const auto batch = pipeline.next()) add(*batch, seen);
+  }
+  EXPECT_EQ(seen, reference);
+}
+
+TEST(Pipelines, EpochsDifferAndMemoryIsBounded) {
+  PipelineOptions options = options_for(shapes(200), 50);
+  options.epochs = 3;
+  options.prefetch = 2;
+  options.threads = 3;
+  Pipeline pipeline(options);
+  EXPECT_EQ(pipeline.memory_bytes(), 2U * 50 * 3 * 32 * 32 * 4);
+  std::vector<std::vector<uint64_t>> orders(3);
+  int batches = 0;
+  while (const auto batch = pipeline.next()) {
+    ++batches;
+    EXPECT_EQ(batch->global_count, 50U);
+    EXPECT_EQ(batch->shard_sizes, std::vector<uint64_t>{50});
+    orders[batch->epoch].insert(orders[batch->epoch].end(), batch->samples.begin(),
+                                batch->samples.end());
+  }
+  EXPECT_EQ(batches, 12);
+  EXPECT_NE(orders[0], orders[1]);
+  EXPECT_EQ(std::set<uint64_t>(orders[2].begin(), orders[2].end()).size(), 200U);
+  EXPECT_EQ(pipeline.report().samples, 600U);
+}
+
+TEST(Pipelines, StopAtAnyMoment) {
+  const auto set = shapes(2000);
+  for (int i = 0; i < 30; ++i) {
+    PipelineOptions options = options_for(set, 128);
+    options.threads = 1 + i % 5;
+    options.epochs = 0;
+    std::optional<Batch> kept;
+    {
+      Pipeline pipeline(options);
+      for (int step = 0; step < i % 4; ++step) kept = pipeline.next();
+    }
+    if (kept) {
+      EXPECT_EQ(kept->count(), 128U);  // still there, though the pipeline is not
+      const auto* pixels = static_cast<const float*>(kept->pixels.data);
+      EXPECT_TRUE(std::isfinite(pixels[kept->pixels.count - 1]));
+    }
+  }
+}
+
+TEST(Pipelines, AllBatchesWithTheCallerIsAMistakeThatIsSaid) {
+  PipelineOptions options = options_for(shapes(100), 10);
+  options.prefetch = 2;
+  Pipeline pipeline(options);
+  const auto one = pipeline.next();
+  const auto two = pipeline.next();
+  EXPECT_THROW(pipeline.next(), UsageError);
+}
+
+TEST(Pipelines, MoreRanksThanSamples) {
+  Seen seen;
+  for (int rank = 0; rank < 7; ++rank) {
+    PipelineOptions options = options_for(shapes(10), 4);
+    options.rank = rank;
+    options.ranks = 7;
+    Pipeline pipeline(options);
+    int steps = 0;
+    while (const auto batch = pipeline.next()) {
+      add(*batch, seen);
+      ++steps;
+    }
+    EXPECT_EQ(steps, 3);  // as many as the others, even with nothing to read
+  }
+  EXPECT_EQ(seen.size(), 10U);
+}
+
+TEST(Pipelines, BadRecordsStopItOrAreCounted) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/train.tfrecords";
+  RecordWriter writer(path);
+  const auto good = [](int label) {
+    return ExampleBuilder()
+        .add_bytes("image", std::string(3072, static_cast<char>(label)))
+        .add_integer("label", label)
+        .build();
+  };
+  for (int i = 0; i < 40; ++i)
+    writer.write(i % 10 == 7 ? ExampleBuilder().add_integer("label", 1).build() : good(i % 10));
+  writer.commit();
+  DatasetRequest request;
+  request.name = "tfrecord";
+  request.folder = folder.path();
+  PipelineOptions options = options_for(open_dataset(request), 16);
+  try {
+    Pipeline pipeline(options);
+    while (pipeline.next()) {
+    }
+    FAIL() << "nothing was said";
+  } catch (const CorruptRecord& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("train.tfrecords, record"), std::string::npos) << text;
+    EXPECT_NE(text.find("at offset"), std::string::npos) << text;
+    EXPECT_NE(text.find("--max-corrupt-records"), std::string::npos) << text;
+  }
+  options.max_corrupt_records = 4;
+  Seen seen;
+  Pipeline pipeline(options);
+  uint64_t shards = 0;
+  while (const auto batch = pipeline.next()) {
+    add(*batch, seen);
+    for (const uint64_t size : batch->shard_sizes) shards += size;
+  }
+  EXPECT_EQ(seen.size(), 36U);
+  EXPECT_EQ(shards, 36U);
+  EXPECT_EQ(pipeline.report().corrupt, 4U);
+  EXPECT_EQ(pipeline.report().reasons.size(), 4U);
+  options.max_corrupt_records = 3;
+  Pipeline strict(options);
+  EXPECT_THROW(while (strict.next()){}, CorruptRecord);
+}
+
+// What a network must learn cannot be read off single pixels.
+TEST(Shapes, ALinearClassifierStaysUnderHalf) {
+  constexpr size_t kInputs = 3072;
+  std::vector<float> weights(10 * (kInputs + 1), 0.0F);
+  const auto scores = [&](const float* x, std::array<float, 10>& out) {
+    for (size_t k = 0; k < 10; ++k) {
+      const float* w = weights.data() + k * (kInputs + 1);
+      float sum = w[kInputs];
+      for (size_t i = 0; i < kInputs; ++i) sum += w[i] * x[i];
+      out[k] = sum;
+    }
+  };
+  PipelineOptions options = options_for(shapes(3000), 100);
+  options.recipe = find_recipe("cifar", false, 32, 32);
+  options.epochs = 6;
+  Pipeline train(options);
+  std::array<float, 10> out = {};
+  while (const auto batch = train.next()) {
+    for (uint64_t n = 0; n < batch->count(); ++n) {
+      const float* x = static_cast<const float*>(batch->pixels.data) + n * kInputs;
+      scores(x, out);
+      float total = 0;
+      const float most = *std::max_element(out.begin(), out.end());
+      for (float& one : out) total += one = std::exp(one - most);
+      for (size_t k = 0; k < 10; ++k) {
+        const float error =
+            out[k] / total - (static_cast<int64_t>(k) == batch->labels[n] ? 1.0F : 0.0F);
+        float* w = weights.data() + k * (kInputs + 1);
+        for (size_t i = 0; i < kInputs; ++i) w[i] -= 2e-4F * error * x[i];
+        w[kInputs] -= 2e-4F * error;
+      }
+    }
+  }
+  DatasetRequest request;
+  request.name = "shapes10";
+  request.split = "test";
+  request.samples = 1000;
+  options.dataset = open_dataset(request);
+  options.epochs = 1;
+  Pipeline test(options);
+  int right = 0;
+  while (const auto batch = test.next()) {
+    for (uint64_t n = 0; n < batch->count(); ++n) {
+      scores(static_cast<const float*>(batch->pixels.data) + n * kInputs, out);
+      right += std::max_element(out.begin(), out.end()) - out.begin() == batch->labels[n] ? 1 : 0;
+    }
+  }
+  EXPECT_LT(right, 500);
+  EXPECT_GT(right, 60);
+}
+
+}  // namespace
+}  // namespace horon
