@@ -29,7 +29,7 @@ ONLY_IN = {
     r"nccl\.h": ["comm/nccl"],
     r"cuda": ["device/cuda", "comm/nccl"],
     r"spdlog/": ["base"],
-    r"openssl/": ["net"],
+    r"openssl/": ["net", "file"],
     r"nlohmann/": ["net", "runtime", "cli"],
     r"CLI/": ["cli"],
     r"curl/": ["file"],

@@ -48,6 +48,8 @@ int run(int argc, char** argv) {
   add_run_command(app, globals);
   add_launch_commands(app, globals);
   add_trace_command(app);
+  add_data_command(app, globals);
+  add_file_commands(app, globals);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string_view own(argv[0]);
   if (own.substr(own.rfind('/') + 1) == "horonrun") arguments.insert(arguments.begin(), "run");

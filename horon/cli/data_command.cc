@@ -1,0 +1,311 @@
+// horon data: make, convert, verify, stats, show, download, shard.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "horon/base/error.h"
+#include "horon/base/signal.h"
+#include "horon/base/text.h"
+#include "horon/base/thread.h"
+#include "horon/cli/commands.h"
+#include "horon/cli/progress.h"
+#include "horon/data/augment.h"
+#include "horon/data/convert.h"
+#include "horon/data/download.h"
+#include "horon/data/order.h"
+#include "horon/file/file.h"
+
+namespace horon::cli {
+namespace {
+
+// The flags that say which data set.
+struct Source {
+  DatasetRequest request;
+  int threads = static_cast<int>(usable_cores().size());
+};
+
+void add_source_flags(CLI::App& command, Source& source) {
+  std::string names;
+  for (const auto& [name, about] : dataset_names())
+    names += fmt::format("\n  {:14}{}", name, about);
+  command.add_option("--dataset", source.request.name, "which kind")->required();
+  command.add_option("--data_dir", source.request.folder, "where its files are");
+  command.add_option("--split", source.request.split, "train, validation or test")
+      ->capture_default_str();
+  command.add_option("--validation_split", source.request.validation_split,
+                     "so many samples of the training set are the validation set");
+  command.add_option("--samples", source.request.samples, "of shapes10 and synthetic");
+  command.add_option("--seed", source.request.seed, "of shapes10 and synthetic")
+      ->capture_default_str();
+  command.add_option("--num_classes", source.request.classes, "where the files do not say");
+  command.add_option("-j,--threads", source.threads)
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command.footer("Data sets:" + names);
+}
+
+void convert(const Source& source, ConvertOptions options) {
+  const StopOnSignal stop;
+  options.split = source.request.split;
+  options.stop = stop.token();
+  const auto set = open_dataset(source.request);
+  std::vector<std::string> files;
+  {
+    Progress bar("write", Progress::Unit::kItems);
+    options.progress = [&](uint64_t done, uint64_t total) { bar.update(done, total); };
+    files = convert_dataset(*set, options);
+  }
+  std::cout << fmt::format("{} samples as {} in {} file(s): {}{}\n", set->size(), options.format,
+                           files.size(), files.front(), files.size() > 1 ? " ..." : "");
+}
+
+void verify(const Source& source, Globals& globals) {
+  const auto set = open_dataset(source.request);
+  VerifyReport report;
+  {
+    Progress bar("verify", Progress::Unit::kItems);
+    report = verify_dataset(*set, source.threads,
+                            [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+  }
+  for (const std::string& problem : report.problems) std::cerr << problem << "\n";
+  if (report.bad + report.duplicates > report.problems.size())
+    std::cerr << fmt::format("... and {} more\n",
+                             report.bad + report.duplicates - report.problems.size());
+  std::cout << fmt::format("{} samples: {} good, {} bad, {} duplicates\n", report.samples,
+                           report.samples - report.bad, report.bad, report.duplicates);
+  if (report.bad > 0) globals.exit_code = static_cast<int>(ExitCode::kData);
+}
+
+void stats(const Source& source, bool as_json) {
+  const auto set = open_dataset(source.request);
+  Statistics found;
+  {
+    Progress bar("stats", Progress::Unit::kItems);
+    found = measure_dataset(*set, source.threads,
+                            [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+  }
+  if (as_json) {
+    std::cout << nlohmann::json({{"samples", found.samples},
+                                 {"mean", found.mean},
+                                 {"deviation", found.deviation},
+                                 {"histogram", found.histogram},
+                                 {"smallest_side", found.smallest_side},
+                                 {"largest_side", found.largest_side}})
+                     .dump(1)
+              << "\n";
+    return;
+  }
+  std::cout << fmt::format("{} ({}), {} samples, {} classes, sides {} to {}\n", set->info().name,
+                           set->info().split, found.samples, set->info().classes,
+                           found.smallest_side, found.largest_side);
+  std::cout << fmt::format("mean       {:.3f}\ndeviation  {:.3f}\n", fmt::join(found.mean, "  "),
+                           fmt::join(found.deviation, "  "));
+  const uint64_t most = *std::max_element(found.histogram.begin(), found.histogram.end());
+  for (size_t k = 0; k < found.histogram.size(); ++k) {
+    const auto& names = set->info().class_names;
+    const auto bar = static_cast<size_t>(40.0 * static_cast<double>(found.histogram[k]) /
+                                         static_cast<double>(std::max<uint64_t>(most, 1)));
+    std::cout << fmt::format("{:>16} {:>8}  {}\n", k < names.size() ? names[k] : std::to_string(k),
+                             found.histogram[k], std::string(bar, '#'));
+  }
+}
+
+struct ShowFlags {
+  std::string out;
+  std::string recipe;
+  int columns = 12;
+  int rows = 8;
+  int side = 96;
+};
+
+void show(const Source& source, const ShowFlags& flags) {
+  const auto set = open_dataset(source.request);
+  file::write(flags.out, encode_png(contact_sheet(*set, flags.columns, flags.rows, flags.side,
+                                                  flags.recipe, source.request.seed)));
+  std::cout << fmt::format(
+      "{}: the first {} of {} samples\n", flags.out,
+      std::min<uint64_t>(set->size(), static_cast<uint64_t>(flags.columns * flags.rows)),
+      set->size());
+}
+
+struct DownloadFlags {
+  DownloadOptions options;
+  std::string checksum_file;
+};
+
+void download(DownloadFlags flags) {
+  const StopOnSignal stop;
+  flags.options.stop = stop.token();
+  if (!flags.checksum_file.empty()) {
+    for (const std::string& line : split(file::read(flags.checksum_file, 1U << 20), '\n')) {
+      const size_t blank = line.find(' ');
+      if (blank == std::string::npos) continue;
+      flags.options.checksums[std::string(trim(line.substr(blank)))] = line.substr(0, blank);
+    }
+  }
+  std::vector<std::string> files;
+  {
+    Progress bar(flags.options.name, Progress::Unit::kBytes);
+    flags.options.progress = [&](const std::string&, uint64_t bytes, uint64_t total) {
+      bar.update(bytes, total);
+    };
+    files = download_dataset(flags.options);
+  }
+  std::cout << fmt::format("{}: {} file(s) in {}; train with --dataset {} --data_dir {}\n",
+                           flags.options.name, files.size(), flags.options.folder,
+                           flags.options.name, flags.options.folder);
+}
+
+struct ShardFlags {
+  ShareOptions share;
+  int ranks = 4;
+  uint64_t epochs = 1;
+  uint64_t seed = 0;
+    std::string way;
+  bool explains = true;
+};
+
+// How often every sample is read, and by whom.
+void explain_way(const std::string& name, const ShardFlags& flags) {
+  const ShardWay way = parse_shard_way(name);
+  std::cout << fmt::format("\n{}\n", name);
+  for (uint64_t epoch = 0; epoch < flags.epochs; ++epoch) {
+    std::vector<uint32_t> times(flags.share.samples);
+    for (int rank = 0; rank < flags.ranks; ++rank) {
+      const auto samples = samples_of_rank(way, flags.share, epoch, flags.seed, rank, flags.ranks);
+      for (const uint64_t sample : samples) ++times[sample];
+      const auto few = std::span(samples).first(std::min<size_t>(samples.size(), 6));
+      if (rank < 8)
+        std::cout << fmt::format("  epoch {} rank {}: {:>8} samples: {}{}\n", epoch, rank,
+                                 samples.size(), fmt::join(few, " "),
+                                 samples.size() > few.size() ? " ..." : "");
+    }
+    const auto missed = std::count(times.begin(), times.end(), 0U);
+    const auto repeated =
+        std::count_if(times.begin(), times.end(), [](uint32_t n) { return n > 1; });
+    std::cout << fmt::format(
+        "  epoch {}: of {} samples {} are missed ({:.1f} %), {} are read more than once\n", epoch,
+        flags.share.samples, missed,
+        100.0 * static_cast<double>(missed) /
+            static_cast<double>(std::max<uint64_t>(flags.share.samples, 1)),
+        repeated);
+  }
+}
+
+void explain_shards(const ShardFlags& flags) {
+  require(flags.share.samples > 0 && flags.share.batch > 0,
+          "--samples and --batch_size: at least 1");
+  std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.share.samples,
+                           flags.share.batch, flags.ranks);
+  const std::vector<std::string> ways =
+      flags.way.empty() ? shard_way_names() : std::vector<std::string>{flags.way};
+  for (const std::string& name : ways) explain_way(name, flags);
+}
+
+}  // namespace
+
+namespace {
+
+void add_make_and_convert(CLI::App& data) {
+  auto source = std::make_shared<Source>();
+  auto options = std::make_shared<ConvertOptions>();
+  auto* make = data.add_subcommand("make", "Draws shapes10 into files");
+  make->add_option("dataset", source->request.name, "shapes10")->capture_default_str();
+  source->request.name = "shapes10";
+  options->format = "cifar10";
+  make->add_option("--to", options->folder, "folder for the files")->required();
+  make->add_option("--format", options->format,
+                   "cifar10, npy, image_folder, tfrecord, tfrecord_raw")
+      ->capture_default_str();
+  make->add_option("--split", source->request.split, "train or test")->capture_default_str();
+  make->add_option("--samples", source->request.samples, "default 10000 (train), 2000 (test)");
+  make->add_option("--seed", source->request.seed)->capture_default_str();
+  make->callback([source, options] { convert(*source, *options); });
+
+  auto from = std::make_shared<Source>();
+  auto to = std::make_shared<ConvertOptions>();
+  auto* other = data.add_subcommand(
+      "convert", "Writes a data set in another format; goes on where it was interrupted");
+  add_source_flags(*other, *from);
+  other->add_option("--to", to->folder, "folder for the files")->required();
+  other
+      ->add_option("--format", to->format,
+                   "tfrecord (ImageNet's schema), tfrecord_raw, image_folder, npy, cifar10")
+      ->required();
+  other->add_option("--shards", to->shards, "files of tfrecord; 0: one for every 1250 samples")
+      ->capture_default_str();
+  other->add_option("--quality", to->quality, "of pictures that become JPEG")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  other->callback([from, to] { convert(*from, *to); });
+}
+
+void add_looking(CLI::App& data, Globals& globals) {
+  auto source = std::make_shared<Source>();
+  auto* check =
+      data.add_subcommand("verify", "Reads and decodes everything: checksums, labels, duplicates");
+  add_source_flags(*check, *source);
+  check->callback([source, &globals] { verify(*source, globals); });
+
+  auto measured = std::make_shared<Source>();
+  auto as_json = std::make_shared<bool>(false);
+  auto* numbers = data.add_subcommand("stats", "Mean, deviation, sizes, samples of each class");
+  add_source_flags(*numbers, *measured);
+  numbers->add_flag("--json", *as_json, "as JSON");
+  numbers->callback([measured, as_json] { stats(*measured, *as_json); });
+
+  auto shown = std::make_shared<Source>();
+  auto flags = std::make_shared<ShowFlags>();
+  auto* sheet = data.add_subcommand("show", "A PNG with the first samples side by side");
+  add_source_flags(*sheet, *shown);
+  sheet->add_option("-o,--output", flags->out, "PNG to write")->required();
+  sheet->add_option("--augment", flags->recipe,
+                    fmt::format("as they reach the network: {}", fmt::join(recipe_names(), ", ")));
+  sheet->add_option("--columns", flags->columns)->check(CLI::Range(1, 200))->capture_default_str();
+  sheet->add_option("--rows", flags->rows)->check(CLI::Range(1, 200))->capture_default_str();
+  sheet->add_option("--side", flags->side, "pixels of each")
+      ->check(CLI::Range(8, 1024))
+      ->capture_default_str();
+  sheet->callback([shown, flags] { show(*shown, *flags); });
+}
+
+}  // namespace
+
+void add_data_command(CLI::App& app, Globals& globals) {
+  auto* data = app.add_subcommand("data", "Data sets: make, convert, verify, look at, download");
+  data->require_subcommand(1);
+  add_make_and_convert(*data);
+  add_looking(*data, globals);
+
+  auto fetched = std::make_shared<DownloadFlags>();
+  auto* get =
+      data->add_subcommand("download", "Fetches a data set from its home, checks and unpacks it");
+  get->add_option("name", fetched->options.name, fmt::format("{}", fmt::join(downloadable(), ", ")))
+      ->required();
+  get->add_option("--data_dir", fetched->options.folder, "folder for it")->required();
+  get->add_option("--mirror", fetched->options.mirror,
+                  "where the files are instead: http(s)://... or a folder");
+  get->add_option("--checksum-file", fetched->checksum_file,
+                  "what the files' MD5 must be, as md5sum prints it");
+  get->callback([fetched] { download(*fetched); });
+
+  auto flags = std::make_shared<ShardFlags>();
+  auto* shard =
+      data->add_subcommand("shard", "Who reads what: ours and the ways of other programs");
+  shard->add_flag("--explain", flags->explains, "show who reads what (that is what it does)");
+  shard->add_option("--samples", flags->share.samples)->required();
+  shard->add_option("--batch_size", flags->share.batch, "of all ranks together")->required();
+  shard->add_option("--ranks", flags->ranks)->check(CLI::Range(1, 4096))->capture_default_str();
+  shard->add_option("--epochs", flags->epochs)->capture_default_str();
+  shard->add_option("--seed", flags->seed)->capture_default_str();
+  shard->add_flag("--drop_remainder", flags->share.drops_remainder,
+                  "leave out the last, short batch");
+  shard->add_option("--way", flags->way,
+                    fmt::format("one of {}; default: all", fmt::join(shard_way_names(), ", ")));
+  shard->callback([flags] { explain_shards(*flags); });
+}
+
+}  // namespace horon::cli

@@ -1,0 +1,176 @@
+// Looking at a whole data set: is it sound, what is in it, what does it look like.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "horon/base/text.h"
+#include "horon/data/augment.h"
+#include "horon/data/convert.h"
+
+namespace horon {
+namespace {
+
+using Progress = std::function<void(uint64_t done, uint64_t total)>;
+constexpr uint64_t kBlock = 64;
+
+// visit(index, record, picture, error) for every sample, by several threads; error: what is wrong
+// with it, else empty. `make_visitor` is called once a thread.
+template <typename MakeVisitor>
+void visit_all(const Dataset& set, int threads, const Progress& progress,
+               const MakeVisitor& make_visitor) {
+  std::atomic<uint64_t> next{0};
+  std::mutex mutex;  // guards the two below
+  uint64_t done = 0;
+  std::exception_ptr failed;
+  const auto walk = [&] {
+    auto visit = make_visitor();
+    std::vector<uint8_t> scratch;
+    Picture picture;
+    for (uint64_t first = next.fetch_add(kBlock); first < set.size();
+         first = next.fetch_add(kBlock)) {
+      const uint64_t last = std::min(first + kBlock, set.size());
+      for (uint64_t i = first; i < last; ++i) {
+        Record record;
+        std::string error;
+        try {
+          record = set.read(i, scratch);
+          decode_record(record, picture);
+        } catch (const CorruptRecord& bad) {
+          error = bad.what();
+        } catch (const Error& bad) {
+          error = fmt::format("{}: {}", set.where(i), bad.what());
+        }
+        visit(i, record, picture, error);
+      }
+      const std::lock_guard lock(mutex);
+      done += last - first;
+      if (progress) progress(done, set.size());
+    }
+  };
+  const auto work = [&] {
+    try {
+      walk();
+    } catch (...) {
+      next = set.size();  // the others come to an end
+      const std::lock_guard lock(mutex);
+      if (!failed) failed = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
+    work();
+  }
+  if (failed) std::rethrow_exception(failed);
+}
+
+}  // namespace
+
+VerifyReport verify_dataset(const Dataset& set, int threads, const Progress& progress) {
+  VerifyReport report;
+  report.samples = set.size();
+  std::mutex mutex;                             // guards all below and the report
+  std::unordered_map<uint64_t, uint64_t> seen;  // hash -> first sample that has it
+  const auto say = [&](const std::string& problem) {
+    if (report.problems.size() < 20) report.problems.push_back(problem);
+  };
+  visit_all(set, threads, progress, [&] {
+    return [&](uint64_t index, const Record& record, const Picture& picture, std::string error) {
+      if (error.empty() && (record.label < 0 || record.label >= set.info().classes))
+        error = fmt::format("{}: label {} of {} classes", set.where(index), record.label,
+                            set.info().classes);
+      const uint64_t hash =
+          error.empty() ? hash_bytes(picture.pixels.data(), picture.pixels.size()) : 0;
+      const std::lock_guard lock(mutex);
+      if (!error.empty()) {
+        ++report.bad;
+        return say(error);
+      }
+      const auto [first, fresh] = seen.emplace(hash, index);
+      if (fresh) return;
+      ++report.duplicates;
+      say(fmt::format("{}: the same picture as {}", set.where(index), set.where(first->second)));
+    };
+  });
+  return report;
+}
+
+Statistics measure_dataset(const Dataset& set, int threads, const Progress& progress) {
+  Statistics result;
+  result.histogram.resize(static_cast<size_t>(std::max(set.info().classes, 1)));
+  std::mutex mutex;  // guards all below and the result
+  std::array<double, 3> sum = {};
+  std::array<double, 3> squares = {};
+  double pixels = 0;
+  visit_all(set, threads, progress, [&] {
+    return [&](uint64_t, const Record& record, const Picture& picture, const std::string& error) {
+      if (!error.empty()) throw Error(error, ExitCode::kData);
+      std::array<uint64_t, 3> one = {};
+      std::array<uint64_t, 3> two = {};
+      const auto channels = static_cast<size_t>(picture.channels);
+      for (size_t i = 0; i < picture.pixels.size(); ++i) {
+        const uint64_t level = picture.pixels[i];
+        one[i % channels] += level;
+        two[i % channels] += level * level;
+      }
+      const std::lock_guard lock(mutex);
+      for (size_t c = 0; c < 3; ++c) {
+        sum[c] += static_cast<double>(one[c % channels]);
+        squares[c] += static_cast<double>(two[c % channels]);
+      }
+      pixels += static_cast<double>(picture.pixels.size()) / static_cast<double>(channels);
+      ++result.samples;
+      if (record.label >= 0 && static_cast<size_t>(record.label) < result.histogram.size())
+        ++result.histogram[static_cast<size_t>(record.label)];
+      const auto [shorter, longer] = std::minmax(picture.height, picture.width);
+      const auto smallest = static_cast<uint64_t>(shorter);
+      result.smallest_side =
+          result.smallest_side == 0 ? smallest : std::min(result.smallest_side, smallest);
+      result.largest_side = std::max(result.largest_side, static_cast<uint64_t>(longer));
+    };
+  });
+  for (size_t c = 0; c < 3; ++c) {
+    result.mean[c] = sum[c] / std::max(pixels, 1.0);
+    result.deviation[c] = std::sqrt(
+        std::max(0.0, squares[c] / std::max(pixels, 1.0) - result.mean[c] * result.mean[c]));
+  }
+  return result;
+}
+
+Picture contact_sheet(const Dataset& set, int columns, int rows, int side,
+                      const std::string& recipe, uint64_t seed) {
+  const int step = side + 4;
+  Picture sheet{rows * step + 4, columns * step + 4, 3, {}};
+  sheet.pixels.assign(static_cast<size_t>(sheet.height) * static_cast<size_t>(sheet.width) * 3,
+                      255);
+  Recipe how = find_recipe(recipe.empty() ? "none" : recipe, !recipe.empty(), side, side);
+  if (how.geometry == Geometry::kPadCrop) {  // at its own size, then enlarged below
+    how.height = set.info().height;
+    how.width = set.info().width;
+  }
+  Augmenter augmenter(how, {Layout::kNhwc, PixelType::kU8, 3}, seed);
+  Augmenter enlarger(find_recipe("none", false, side, side), {Layout::kNhwc, PixelType::kU8, 3},
+                     seed);
+  std::vector<uint8_t> scratch;
+  std::vector<uint8_t> small(static_cast<size_t>(how.height) * static_cast<size_t>(how.width) * 3);
+  std::vector<uint8_t> tile(static_cast<size_t>(side) * static_cast<size_t>(side) * 3);
+  const auto count =
+      std::min<uint64_t>(set.size(), static_cast<uint64_t>(columns) * static_cast<uint64_t>(rows));
+  for (uint64_t i = 0; i < count; ++i) {
+    augmenter.apply(set.read(i, scratch), 0, i, small.data());
+    enlarger.apply({small, PixelForm::kHwc, how.height, how.width, 3, 0}, 0, i, tile.data());
+    const int x = 4 + static_cast<int>(i) % columns * step;
+    const int y = 4 + static_cast<int>(i) / columns * step;
+    for (int row = 0; row < side; ++row)
+      std::copy_n(tile.data() + static_cast<ptrdiff_t>(row) * side * 3, side * 3,
+                  sheet.pixels.data() + (static_cast<ptrdiff_t>(y + row) * sheet.width + x) * 3);
+  }
+  return sheet;
+}
+
+}  // namespace horon
