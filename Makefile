@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian: `make run` and `make test`. The rest: `make help`.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps test-deps build run test check unit bench fuzz format asan tsan tidy package docs clean
+.PHONY: help deps test-deps build run test check unit bench fuzz format asan tsan tidy bench-peers package docs clean
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
@@ -75,3 +75,8 @@ docs: build ## docs/knobs.md from the table of settings
 
 clean: ## remove everything that was built
 	@rm -rf build dist
+
+# Other programs to compare with, in an environment of their own outside the checkout.
+PEERS := $(or $(HORON_PEERS),$(HOME)/.cache/horon/peers)
+bench-peers: ## a Python environment with the peers of the benchmarks (about 8 GB)
+	@tools/install_peers.sh $(PEERS)

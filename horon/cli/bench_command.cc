@@ -10,6 +10,7 @@
 #include "horon/base/part.h"
 #include "horon/base/text.h"
 #include "horon/base/version.h"
+#include "horon/cli/bench_input.h"
 #include "horon/cli/bench_launch.h"
 #include "horon/cli/bench_plan.h"
 #include "horon/cli/bench_rank.h"
@@ -220,6 +221,7 @@ void add_bench_command(CLI::App& app, Globals& globals) {
 
   add_bench_launch(*bench, globals);
   add_bench_runtime(*bench, globals);
+  add_bench_input(*bench);
 
   auto* rank = bench->add_subcommand("rank", "")->group("");  // started by the above
   auto rank_options = std::make_shared<BenchRankOptions>();

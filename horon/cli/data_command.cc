@@ -164,7 +164,7 @@ struct ShardFlags {
   int ranks = 4;
   uint64_t epochs = 1;
   uint64_t seed = 0;
-    std::string way;
+  std::string way;
   bool explains = true;
 };
 

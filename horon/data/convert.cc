@@ -122,7 +122,7 @@ void to_image_folder(Job& job) {
 }
 
 void to_npy(Job& job) {
-    decode_record(job.from.read(0, job.scratch), job.picture);  // the others must be as large
+  decode_record(job.from.read(0, job.scratch), job.picture);  // the others must be as large
   const int height = job.picture.height;
   const int width = job.picture.width;
   const std::vector<uint64_t> shape = {job.from.size(), static_cast<uint64_t>(height),
@@ -135,7 +135,7 @@ void to_npy(Job& job) {
   for (uint64_t i = 0; i < job.from.size(); ++i, job.tell(i)) {
     const Record record = job.from.read(i, job.scratch);
     decode_record(record, job.picture);
-        if (job.picture.height != height || job.picture.width != width)
+    if (job.picture.height != height || job.picture.width != width)
       throw UsageError(fmt::format(
           "npy: {} is {} x {}, the first picture {} x {}; convert to tfrecord or image_folder",
           job.from.where(i), job.picture.width, job.picture.height, width, height));

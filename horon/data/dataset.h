@@ -54,6 +54,8 @@ class Dataset {
   // `scratch` may be used for the bytes; they are valid until it changes. CorruptRecord if the
   // record is damaged, IoError if the storage fails.
   virtual Record read(uint64_t index, std::vector<uint8_t>& scratch) const = 0;
+  // It will be read soon: a hint.
+  virtual void expect(uint64_t) const {}
   // "FILE, record 17 at offset 1234"
   virtual std::string where(uint64_t index) const = 0;
   // Sizes of runs of samples that are best read together; empty: it does not matter.

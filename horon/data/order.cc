@@ -19,6 +19,12 @@ constexpr int kRounds = 6;
 constexpr uint64_t kChunkStream = 0x6368756e6bULL;
 constexpr uint64_t kRankStream = 0x72616e6bULL;
 
+// [0, bound), from a hash of `number`; without a division.
+uint64_t below(uint64_t bound, uint64_t number) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(mix_bits(number)) * bound >> 64);
+}
+uint64_t wrapped(uint64_t value, uint64_t size) { return value >= size ? value - size : value; }
+
 class PlainOrder final : public EpochOrder {
  public:
   PlainOrder(uint64_t size, uint64_t seed, uint64_t epoch, bool shuffles)
@@ -95,9 +101,9 @@ uint64_t Permutation::at(uint64_t position) const {
     uint64_t row = x / columns_;
     uint64_t column = x % columns_;
     for (uint64_t round = 0; round < kRounds; ++round) {
-      row = (row + mix_bits(key_ + round * 0x9e3779b97f4a7c15ULL + column) % rows_) % rows_;
+      row = wrapped(row + below(rows_, key_ + round * 0x9e3779b97f4a7c15ULL + column), rows_);
       column =
-          (column + mix_bits(~key_ + round * 0xd1b54a32d192ed03ULL + row) % columns_) % columns_;
+          wrapped(column + below(columns_, ~key_ + round * 0xd1b54a32d192ed03ULL + row), columns_);
     }
     x = row * columns_ + column;
   } while (x >= size_);

@@ -34,6 +34,11 @@ class Packed final : public Dataset {
             about.channels,
             pictures_.labels[index]};
   }
+  void expect(uint64_t index) const override {
+    const uint8_t* at = pictures_.pixels.data() + index * bytes_each_;
+    for (uint64_t i = 0; i < std::min<uint64_t>(bytes_each_, 4096); i += 64)
+      __builtin_prefetch(at + i);
+  }
   std::string where(uint64_t index) const override {
     const auto& files = pictures_.files;
     if (files.empty()) return fmt::format("{}, sample {}", pictures_.info.name, index);

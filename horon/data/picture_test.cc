@@ -235,5 +235,30 @@ TEST(Augmenters, PartsAndWholesGiveTheSameBits) {
   }
 }
 
+// The quick way of small pictures gives the bits of the general one.
+TEST(Augmenters, PlanesAndPixelsGiveTheSameBits) {
+  Recipe recipe = find_recipe("cifar", true, 32, 32);
+  recipe.cutout = 6;
+  for (const int side : {32, 30, 40}) {
+    const Picture picture = photograph(side, side, 5);
+    std::vector<uint8_t> planes;
+    for (size_t c = 0; c < 3; ++c)
+      for (size_t i = c; i < picture.pixels.size(); i += 3) planes.push_back(picture.pixels[i]);
+    Augmenter quick(recipe, {}, 3);
+    Augmenter general(recipe, {Layout::kNhwc, PixelType::kF32, 3}, 3);
+    std::vector<float> a(3072);
+    std::vector<float> b(3072);
+    std::vector<float> c(3072);
+    for (uint64_t sample = 0; sample < 200; ++sample) {
+      quick.apply({planes, PixelForm::kChw, side, side, 3, 0}, 1, sample, a.data());
+      quick.apply({picture.pixels, PixelForm::kHwc, side, side, 3, 0}, 1, sample, b.data());
+      general.apply({picture.pixels, PixelForm::kHwc, side, side, 3, 0}, 1, sample, c.data());
+      ASSERT_EQ(a, b) << sample;
+      for (size_t i = 0; i < 1024; ++i)
+        for (size_t k = 0; k < 3; ++k) ASSERT_EQ(a[k * 1024 + i], c[3 * i + k]) << sample;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace horon

@@ -16,7 +16,7 @@
 namespace horon {
 namespace {
 
-constexpr uint64_t kTake = 8;  // samples that a thread takes at a time
+constexpr uint64_t kTake = 32;  // samples that a thread takes at a time, at most
 
 DType dtype_of_pixels(PixelType type) {
   switch (type) {
@@ -125,9 +125,11 @@ void Pipeline::State::note_bad(const std::string& reason) {
 void Pipeline::State::fill(Slot& slot, uint64_t first, uint64_t last, Augmenter& augmenter,
                            std::vector<uint8_t>& scratch) {
   auto* out = static_cast<char*>(slot.host.view().data);
+  uint64_t next = slot.order->at(slot.positions[first]);
   for (uint64_t i = first; i < last; ++i) {
-    const uint64_t sample = slot.order->at(slot.positions[i]);
+    const uint64_t sample = next;
     slot.samples[i] = sample;
+    if (i + 1 < last) options.dataset->expect(next = slot.order->at(slot.positions[i + 1]));
     std::string reason;
     try {
       const Record record = options.dataset->read(sample, scratch);
@@ -183,7 +185,10 @@ void Pipeline::State::run() {
     });
     if (stops || error) return;
     const uint64_t first = slot->taken;
-    const uint64_t last = std::min<uint64_t>(first + kTake, slot->positions.size());
+    // Few at a time where a batch is small: its end should not wait for one thread.
+    const uint64_t few = slot->positions.size() / (4 * static_cast<uint64_t>(options.threads));
+    const uint64_t last =
+        std::min<uint64_t>(first + std::clamp<uint64_t>(few, 1, kTake), slot->positions.size());
     slot->taken = last;
     lock.unlock();
     std::exception_ptr failed;
