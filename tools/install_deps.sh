@@ -18,7 +18,7 @@ test_packages=(
   libgtest-dev clang-format clang-tidy clang libclang-rt-dev   # checks, fuzzers
   openssh-client openssh-server iproute2 iptables              # hosts made of namespaces
   slurm-wlm munge
-  python3-numpy                                                # the C interface from Python
+  python3-numpy python3-pil                                    # other programs that read what we write
 )
 
 usage() { sed -n '2,6p' "$0" | sed 's/^# \{0,1\}//'; }

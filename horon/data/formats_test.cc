@@ -452,6 +452,18 @@ TEST_F(Sets, TfrecordsOfBothSchemas) {
   EXPECT_THROW(workshop->read(5, scratch_), CorruptRecord);  // label 77
 }
 
+TEST_F(Sets, CompressedTfrecordsAreHeldInMemory) {
+  for (const auto compression : {Compression::kGzip, Compression::kZlib}) {
+    RecordWriter writer(at("train.tfrecords"), compression);
+    for (int i = 0; i < 30; ++i) writer.write(workshop_example(i % 10, static_cast<unsigned>(i)));
+    writer.commit();
+    const auto set = open_dataset(request("tfrecord"));
+    ASSERT_EQ(set->size(), 30U);
+    EXPECT_EQ(set->read(17, scratch_).label, 7);
+    EXPECT_EQ(set->chunks(), std::vector<uint64_t>{30});
+  }
+}
+
 TEST_F(Sets, FoldersOfPictures) {
   Picture picture{2, 3, 3, std::vector<uint8_t>(18, 9)};
   for (const char* name : {"zebra/1.png", "ant/9.png", "ant/2.png", "cat/deep/5.png"})

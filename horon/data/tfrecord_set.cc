@@ -18,6 +18,8 @@ constexpr uint64_t kChunkBytes = 8U << 20;  // read together, mixed with others
 struct Shard {
   std::shared_ptr<file::ReadableFile> file;
   std::vector<RecordPlace> places;
+  std::vector<std::string> unpacked;  // of a compressed file: its records cannot be reached singly
+
   uint64_t first = 0;  // its first sample's number
 };
 
@@ -68,12 +70,9 @@ class TfrecordSet final : public Dataset {
   TfrecordSet(const DatasetRequest& request, const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
       std::shared_ptr<file::ReadableFile> file = file::open(path);
-      if (compression_of(*file) != Compression::kNone)
-        throw UsageError(fmt::format(
-            "{} is compressed: its records cannot be read in any order; `horon data convert` "
-            "makes plain files of it",
-            path));
-      shards_.push_back({std::move(file), load_index(path), size_});
+      const bool packed = compression_of(*file) != Compression::kNone;
+      shards_.push_back({std::move(file), {}, {}, size_});
+      packed ? unpack(shards_.back()) : void(shards_.back().places = load_index(path));
       size_ += shards_.back().places.size();
     }
     if (size_ == 0) throw UsageError(fmt::format("{}: no records", paths.front()));
@@ -88,7 +87,9 @@ class TfrecordSet final : public Dataset {
   uint64_t size() const override { return size_; }
   Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
     const Shard& shard = shard_of(index);
-    const auto bytes = read_record(*shard.file, shard.places[index - shard.first], scratch);
+    const uint64_t at = index - shard.first;
+    const auto bytes = shard.unpacked.empty() ? read_record(*shard.file, shard.places[at], scratch)
+                                              : span_of(shard.unpacked[at]);
     try {
       const Record record = record_of(parse_example(bytes));
       if (info_.classes > 0 && (record.label < 0 || record.label >= info_.classes))
@@ -107,7 +108,11 @@ class TfrecordSet final : public Dataset {
   std::vector<uint64_t> chunks() const override {
     std::vector<uint64_t> sizes;
     for (const Shard& shard : shards_) {
-      uint64_t bytes = kChunkBytes;  // a file begins a chunk
+      uint64_t bytes = kChunkBytes;   // a file begins a chunk
+      if (!shard.unpacked.empty()) {  // in memory: nothing is nearer than anything else
+        sizes.push_back(shard.places.size());
+        continue;
+      }
       for (const RecordPlace& place : shard.places) {
         if (bytes >= kChunkBytes) {
           sizes.push_back(0);
@@ -121,6 +126,22 @@ class TfrecordSet final : public Dataset {
   }
 
  private:
+  static std::span<const uint8_t> span_of(const std::string& record) {
+    return {reinterpret_cast<const uint8_t*>(record.data()), record.size()};
+  }
+  static void unpack(Shard& shard) {
+    RecordReader reader(file::open(shard.file->path()));
+    std::span<const uint8_t> record;
+    while (reader.next(record)) {
+      shard.places.push_back({reader.offset(), static_cast<uint32_t>(record.size())});
+      shard.unpacked.emplace_back(record.begin(), record.end());
+    }
+    if (reader.damages().empty()) return;
+    const RecordDamage& first = reader.damages().front();
+    throw CorruptRecord(
+        fmt::format("{}, record {} at offset {}", shard.file->path(), first.index, first.offset),
+        first.reason);
+  }
   const Shard& shard_of(uint64_t index) const {
     require(index < size_, "a sample that is not there");
     const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
