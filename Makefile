@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian: `make run` and `make test`. The rest: `make help`.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps test-deps build run test check unit bench fuzz format asan tsan tidy bench-peers package docs clean
+.PHONY: help deps test-deps libtorch build run test check unit bench fuzz format asan tsan tidy bench-peers package docs clean
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
@@ -17,24 +17,27 @@ deps:
 test-deps:
 	@tools/install_deps.sh --tests
 
-build: deps ## the optimised program, at build/release/bin/horon
+libtorch: deps
+	@tools/install_libtorch.sh >/dev/null
+
+build: libtorch ## the optimised program, at build/release/bin/horon
 	@cmake --preset release -DHORON_BUILD_TESTS=OFF >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 
-run: build ## install what is missing, build, start two ranks that all-reduce
-	@$(RELEASE)/bin/horon demo -n 2
+run: build ## install what is missing, build, train a small network on two processes
+	@$(RELEASE)/bin/horon run -np 2 $(RELEASE)/bin/horon train
 
 check: ## format, layers, sizes
 	@tools/format.sh --check
 	@python3 tools/check_layers.py
 	@python3 tools/check_sizes.py
 
-test: test-deps check ## install what is missing, build, run all tests
+test: test-deps libtorch check ## install what is missing, build, run all tests
 	@cmake --preset release -DHORON_BUILD_TESTS=ON
 	@cmake --build --preset release -j $(JOBS)
 	@$(CTEST) --test-dir $(RELEASE)
 
-unit: test-deps ## only the quick tests
+unit: test-deps libtorch ## only the quick tests
 	@cmake --preset release -DHORON_BUILD_TESTS=ON >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@$(CTEST) --test-dir $(RELEASE) -L unit

@@ -30,7 +30,7 @@ ONLY_IN = {
     r"cuda": ["device/cuda", "comm/nccl"],
     r"spdlog/": ["base"],
     r"openssl/": ["net", "file"],
-    r"nlohmann/": ["net", "runtime", "cli"],
+    r"nlohmann/": ["net", "runtime", "cli", "train"],
     r"CLI/": ["cli"],
     r"curl/": ["file"],
     r"(jpeglib|png|zlib)\.h": ["data"],

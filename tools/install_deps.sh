@@ -10,6 +10,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config git python3   # build
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libssl-dev
   libjpeg62-turbo-dev libpng-dev zlib1g-dev libcurl4-openssl-dev   # pictures, archives, http
+  python3-pip                                           # fetches LibTorch (tools/install_libtorch.sh)
   libgloo-dev                                           # collectives between hosts
   libopenmpi-dev openmpi-bin libmpich-dev mpich         # both MPIs: one plug-in each
   dpkg-dev file                                         # make package

@@ -59,7 +59,8 @@ void convert(const Source& source, ConvertOptions options) {
     files = convert_dataset(*set, options);
   }
   std::cout << fmt::format("{} samples as {} in {} file(s): {}{}\n", set->size(), options.format,
-                           files.size(), files.front(), files.size() > 1 ? " ..." : "");
+                           files.size(), files.empty() ? "" : files.front(),
+                           files.size() > 1 ? " ..." : "");
 }
 
 void verify(const Source& source, Globals& globals) {
@@ -122,6 +123,8 @@ struct ShowFlags {
 };
 
 void show(const Source& source, const ShowFlags& flags) {
+  require(int64_t{flags.columns} * flags.rows * flags.side * flags.side <= int64_t{1} << 28,
+          "--columns, --rows, --side: a picture of more than 268 megapixels");
   const auto set = open_dataset(source.request);
   file::write(flags.out, encode_png(contact_sheet(*set, flags.columns, flags.rows, flags.side,
                                                   flags.recipe, source.request.seed)));

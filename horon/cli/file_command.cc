@@ -117,6 +117,7 @@ void add_file_commands(CLI::App& app, Globals& globals) {
       file::open(path)->read_all(0, [](std::span<const std::byte> piece) {
         std::cout.write(reinterpret_cast<const char*>(piece.data()),
                         static_cast<std::streamsize>(piece.size()));
+        if (!std::cout.flush()) throw IoError("cat: standard output cannot be written");
       });
     }
   });

@@ -44,13 +44,16 @@ void Progress::draw(bool last) {
   const std::string when =
       last ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s left", left);
   if (!terminal_) {
-    fmt::print(stderr, "{}: {:.0f} %, {}, {}\n", what_, 100 * share, speed, when);
+    std::fputs(fmt::format("{}: {:.0f} %, {}, {}\n", what_, 100 * share, speed, when).c_str(),
+               stderr);
     return;
   }
   constexpr size_t kWidth = 30;
   const auto full = static_cast<size_t>(share * kWidth);
-  fmt::print(stderr, "\r{} [{}{}] {:3.0f} %  {}  {}   ", what_, std::string(full, '#'),
-             std::string(kWidth - full, '.'), 100 * share, speed, when);
+  std::fputs(fmt::format("\r{} [{}{}] {:3.0f} %  {}  {}   ", what_, std::string(full, '#'),
+                         std::string(kWidth - full, '.'), 100 * share, speed, when)
+                 .c_str(),
+             stderr);
   std::fflush(stderr);
 }
 

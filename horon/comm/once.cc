@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "horon/base/error.h"
 
 namespace horon {
@@ -9,17 +11,20 @@ namespace horon {
 void once_per_host(Communicator& comm, const std::function<void()>& action) {
   const Topology& topology = comm.topology();
   std::string failure;
-  ExitCode code = ExitCode::kFailure;
-  if (topology.local_rank == 0) {
+
+  // The first member on each host.
+  int first = topology.rank;
+  for (const int member : comm.members()) {
+    if (topology.host_of(member) == topology.cross_rank) first = std::min(first, member);
+  }
+  if (first == topology.rank) {
     try {
       action();
     } catch (const Error& error) {
-      failure = error.what();
-      code = error.exit_code();
+      failure = static_cast<char>(error.exit_code()) + std::string(error.what());
     } catch (const std::exception& error) {
-      failure = error.what();
+      failure = static_cast<char>(ExitCode::kFailure) + std::string(error.what());
     }
-    if (!failure.empty()) failure.insert(0, 1, static_cast<char>(code));
   }
   constexpr Milliseconds kAsLongAsItTakes = std::chrono::hours(24 * 365);
   const Gathered all = comm.all_gather(BufferView{failure.data(), failure.size(), DType::kU8, {}},

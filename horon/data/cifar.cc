@@ -6,6 +6,7 @@
 #include "horon/data/dataset.h"
 #include "horon/data/inflate.h"
 #include "horon/data/pickle.h"
+#include "horon/data/picture.h"
 #include "horon/file/file.h"
 
 namespace horon {
@@ -157,6 +158,11 @@ std::shared_ptr<Dataset> open_mnist(const DatasetRequest& request) {
   const std::vector<uint8_t> numbers = read_idx(labels, label_shape);
   if (shape.size() != 3 || label_shape.size() != 1 || shape[0] != label_shape[0])
     throw CorruptRecord(labels, "other numbers of labels and pictures");
+  try {
+    check_picture_size(shape[1], shape[2]);
+  } catch (const Error& error) {
+    throw CorruptRecord(images, error.what());
+  }
   pictures.labels.assign(numbers.begin(), numbers.end());
   pictures.info = {
       "mnist", request.split, static_cast<int>(shape[1]), static_cast<int>(shape[2]), 1, 10, {}};

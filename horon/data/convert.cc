@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "horon/base/registry.h"
+#include "horon/base/text.h"
 #include "horon/data/example.h"
 #include "horon/data/npy.h"
 #include "horon/data/order.h"
@@ -36,7 +38,8 @@ struct Job {
 
   void tell(uint64_t done) const {
     if (options.stop.stop_requested())
-      throw Error("interrupted; the same command goes on from here", ExitCode::kInterrupted);
+      throw Error("interrupted; the same command goes on with what is not finished",
+                  ExitCode::kInterrupted);
     if (options.progress) options.progress(done, from.size());
   }
   std::string as_jpeg(const Record& record) {
@@ -77,7 +80,23 @@ std::string imagenet_example(Job& job, uint64_t index) {
 std::string raw_example(Job& job, uint64_t index) {
   const Record record = job.from.read(index, job.scratch);
   const std::string planes = job.as_planes(record);
+  const auto side =
+      static_cast<uint64_t>(std::lround(std::sqrt(static_cast<double>(planes.size()) / 3)));
+  if (3 * side * side != planes.size() || (record.channels != 3 && record.height > 0) ||
+      record.height != record.width)
+    throw UsageError(
+        fmt::format("tfrecord_raw: {} is no square colour picture; convert to tfrecord",
+                    job.from.where(index)));
   return ExampleBuilder().add_bytes("image", planes).add_integer("label", record.label).build();
+}
+
+bool is_whole(const std::string& path, uint64_t records) {
+  if (!file::exists(path)) return false;
+  try {
+    return load_index(path).size() == records;
+  } catch (const CorruptRecord&) {
+    return false;  // written again
+  }
 }
 
 void to_tfrecord(Job& job, bool raw) {
@@ -90,8 +109,7 @@ void to_tfrecord(Job& job, bool raw) {
     const std::string path = file::join(
         job.options.folder, fmt::format("{}-{:05}-of-{:05}", job.options.split, shard, shards));
     job.files.push_back(path);
-    if (file::exists(path) && load_index(path).size() == range.size())
-      continue;  // whole: it was committed
+    if (is_whole(path, range.size())) continue;  // of an earlier run
     RecordWriter writer(path);
     for (uint64_t i = range.first; i < range.last; ++i) {
       writer.write(raw ? raw_example(job, i) : imagenet_example(job, i));
@@ -103,6 +121,11 @@ void to_tfrecord(Job& job, bool raw) {
 }
 
 void to_image_folder(Job& job) {
+  std::string labels;  // also of classes without samples
+  for (int label = 0; label < job.from.info().classes; ++label)
+    labels += fmt::format("{}: {}\n", label, name_of_class(job.from, label));
+  file::write(file::join(job.options.folder, "labels.txt"), labels);
+
   for (uint64_t i = 0; i < job.from.size(); ++i, job.tell(i)) {
     const Record record = job.from.read(i, job.scratch);
     const bool jpeg = record.form == PixelForm::kJpeg;
@@ -152,6 +175,8 @@ void to_cifar(Job& job) {
   if (info.height != 32 || info.width != 32 || info.channels != 3 || info.classes > 10)
     throw UsageError("cifar10: only 32 x 32 colour pictures of up to 10 classes fit");
   const uint64_t parts = job.options.split == "train" ? 5 : 1;
+  if (job.options.split == "validation" || job.from.size() < parts)
+    throw UsageError("cifar10: a training set of at least 5 samples, or a test set");
   for (uint64_t part = 0; part < parts; ++part) {
     const Range range = cut(job.from.size(), parts, part);
     const std::string name =
@@ -160,7 +185,10 @@ void to_cifar(Job& job) {
     const auto out = file::create(job.files.back());
     for (uint64_t i = range.first; i < range.last; ++i) {
       const Record record = job.from.read(i, job.scratch);
-      out->append(static_cast<char>(record.label) + job.as_planes(record));
+      const std::string planes = job.as_planes(record);
+      if (planes.size() != 3072)
+        throw CorruptRecord(job.from.where(i), "a picture of another size");
+      out->append(static_cast<char>(record.label) + planes);
       job.tell(i + 1);
     }
     out->commit();
@@ -197,8 +225,42 @@ void decode_record(const Record& record, Picture& out) {
     for (size_t i = 0; i < count; ++i) out.pixels[channels * i + c] = record.bytes[c * count + i];
 }
 
+namespace {
+
+// What stands in a folder that is being filled: going on is only possible with the same.
+std::string describe(const Dataset& from, const ConvertOptions& options) {
+  std::vector<uint8_t> scratch;
+  uint64_t sample = 0;
+  for (const uint64_t index : {uint64_t{0}, from.size() / 2, from.size() - 1}) {
+    const Record record = from.read(index, scratch);
+    sample = hash_bytes(record.bytes.data(), record.bytes.size(),
+                        sample + static_cast<uint64_t>(record.label) + 1);
+  }
+  return fmt::format("{} {}, {} samples ({:016x}) as {}, {} files, quality {}\n", from.info().name,
+                     from.info().split, from.size(), sample, options.format, options.shards,
+                     options.quality);
+}
+
+void begin(const Dataset& from, const ConvertOptions& options) {
+  const std::string path = file::join(options.folder, options.split + ".made-from");
+  const std::string mine = describe(from, options);
+  if (!file::exists(path)) {
+    file::make_folder(options.folder);
+    return file::write(path, mine);
+  }
+  const std::string before = file::read(path, 1U << 16);
+  if (before != mine)
+    throw UsageError(
+        fmt::format("{} holds something else ({}); this is {}: give another folder, or remove it",
+                    options.folder, trim(before), trim(mine)));
+}
+
+}  // namespace
+
 std::vector<std::string> convert_dataset(const Dataset& from, const ConvertOptions& options) {
   const Writer& writer = writers().find(options.format);
+  if (from.size() == 0) throw UsageError("a data set without samples");
+  begin(from, options);
   Job job{from, options};
   writer(job);
   return job.files;

@@ -498,6 +498,16 @@ TEST_F(Sets, NumpyArrays) {
   EXPECT_EQ(set->read(0, scratch_).label, 5);
   file::write(at("train_images.npy"), npy_header("u1", shape) + bytes_of(35, 4));
   EXPECT_THROW(open_dataset(request("npy")), CorruptRecord);
+  // Sides of nothing, and a header that would take a stack to read.
+  const std::array<uint64_t, 4> flat = {5, 0, 8000, 3};
+  file::write(at("train_images.npy"), npy_header("u1", flat));
+  EXPECT_THROW(open_dataset(request("npy")), CorruptRecord);
+  std::string long_header = npy_header("u1", shape);
+  long_header.insert(long_header.size() - 1, 60'000, ' ');
+  long_header[8] = static_cast<char>((long_header.size() - 10) & 0xff);
+  long_header[9] = static_cast<char>((long_header.size() - 10) >> 8);
+  file::write(at("train_images.npy"), long_header + bytes_of(36, 4));
+  EXPECT_THROW(open_dataset(request("npy")), CorruptRecord);
   file::write(at("train_images.npy"), "junk");
   EXPECT_THROW(open_dataset(request("npy")), CorruptRecord);
 }

@@ -60,15 +60,6 @@ struct Decoder {
   Decoder& operator=(const Decoder&) = delete;
 };
 
-void check_size(int height, int width) {
-  if (height > 0 && width > 0 && height <= kMostSide && width <= kMostSide &&
-      static_cast<uint64_t>(height) * static_cast<uint64_t>(width) <= kMostPixels)
-    return;
-  throw Error(fmt::format("a picture of {} x {}: sides up to {} and {} pixels are read", width,
-                          height, kMostSide, kMostPixels),
-              ExitCode::kData);
-}
-
 // The header, and RGB (or CMYK) as what comes out.
 void read_header(Decoder& decoder, std::span<const uint8_t> file) {
   jpeg_decompress_struct& info = decoder.info;
@@ -137,20 +128,28 @@ void take_pixels(Decoder& decoder, const Region& region, Picture& out) {
 
 }  // namespace
 
+void check_picture_size(uint64_t height, uint64_t width) {
+  if (height > 0 && width > 0 && height <= kMostSide && width <= kMostSide &&
+      height * width <= kMostPixels)
+    return;
+  throw Error(fmt::format("a picture of {} x {}: sides up to {} and {} pixels are read", width,
+                          height, kMostSide, kMostPixels),
+              ExitCode::kData);
+}
+
 PictureSize jpeg_size(std::span<const uint8_t> file) {
   Decoder decoder;
   read_header(decoder, file);
   const PictureSize size{static_cast<int>(decoder.info.image_height),
                          static_cast<int>(decoder.info.image_width)};
-  check_size(size.height, size.width);
+  check_picture_size(decoder.info.image_height, decoder.info.image_width);
   return size;
 }
 
 void decode_jpeg(std::span<const uint8_t> file, Picture& out) {
   Decoder decoder;
   read_header(decoder, file);
-  check_size(static_cast<int>(decoder.info.image_height),
-             static_cast<int>(decoder.info.image_width));
+  check_picture_size(decoder.info.image_height, decoder.info.image_width);
   start(decoder);
   take_pixels(decoder,
               {0, 0, static_cast<int>(decoder.info.output_width),
@@ -164,7 +163,7 @@ Region decode_jpeg_region(std::span<const uint8_t> file, const Region& wanted, P
   read_header(decoder, file);
   const int height = static_cast<int>(decoder.info.image_height);
   const int width = static_cast<int>(decoder.info.image_width);
-  check_size(height, width);
+  check_picture_size(decoder.info.image_height, decoder.info.image_width);
   if (wanted.x < 0 || wanted.y < 0 || wanted.width < 1 || wanted.height < 1 ||
       wanted.x + wanted.width > width || wanted.y + wanted.height > height)
     throw UsageError("a region outside the picture");

@@ -7,12 +7,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <regex>
 
 #include "horon/base/fd.h"
 #include "horon/base/text.h"
 #include "horon/data/dataset.h"
+#include "horon/data/picture.h"
 #include "horon/file/file.h"
 
 namespace horon {
@@ -21,7 +23,8 @@ namespace {
 class Mapped {
  public:
   explicit Mapped(const std::string& path) : path_(path) {
-    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const std::string plain = path.starts_with("file://") ? path.substr(7) : path;
+    const Fd fd(::open(plain.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
     if (!fd || fstat(fd.get(), &status) != 0) throw io_error("open " + path);
     size_ = static_cast<size_t>(status.st_size);
@@ -52,6 +55,13 @@ class NpyDataset final : public Dataset {
     if (numbers_.shape.size() != 1 || numbers_.shape[0] != pixels_.shape[0])
       throw CorruptRecord(labels, "other numbers of labels and pictures");
     const auto& shape = pixels_.shape;
+    try {
+      check_picture_size(shape[1], shape[2]);
+    } catch (const Error& error) {
+      throw CorruptRecord(images, error.what());
+    }
+    if (shape.size() == 4 && shape[3] != 1 && shape[3] != 3)
+      throw CorruptRecord(images, fmt::format("{} channels: 1 or 3 are read", shape[3]));
     info_ = {"npy",
              request.split,
              static_cast<int>(shape[1]),
@@ -59,11 +69,10 @@ class NpyDataset final : public Dataset {
              shape.size() == 4 ? static_cast<int>(shape[3]) : 1,
              request.classes,
              {}};
-    if (info_.channels != 1 && info_.channels != 3)
-      throw CorruptRecord(images, fmt::format("{} channels: 1 or 3 are read", info_.channels));
     if (info_.classes == 0) {
       for (uint64_t i = 0; i < size(); ++i)
-        info_.classes = static_cast<int>(std::max<int64_t>(info_.classes, label(i) + 1));
+        info_.classes = static_cast<int>(std::max<int64_t>(
+            info_.classes, std::clamp<int64_t>(label(i), 0, kMostClasses - 1) + 1));
     }
   }
   const DatasetInfo& info() const override { return info_; }
@@ -117,7 +126,7 @@ NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
   uint64_t length = static_cast<uint64_t>(file[8]) | static_cast<uint64_t>(file[9]) << 8;
   if (!old) length |= static_cast<uint64_t>(file[10]) << 16 | static_cast<uint64_t>(file[11]) << 24;
   const size_t start = old ? 10 : 12;
-  if (length > file.size() - start || length > 65536) fail("its header is cut off");
+  if (length > file.size() - start || length > 4096) fail("its header is cut off");
   const std::string header(reinterpret_cast<const char*>(file.data() + start), length);
   static const std::regex pattern(
       R"(.*'descr':\s*'[<|]([ui][1248])',\s*'fortran_order':\s*False,\s*'shape':\s*\(([0-9, ]*)\),?\s*\}\s*)");
@@ -130,7 +139,9 @@ NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
   uint64_t bytes = static_cast<uint64_t>(array.dtype[1] - '0');
   for (const std::string& size : split(found[2].str(), ',')) {
     if (size.empty()) continue;
-    const auto one = static_cast<uint64_t>(parse_integer(size, "npy shape", 0, int64_t{1} << 40));
+    const auto number = parse_number(size);
+    if (!number || *number < 0 || *number > 0x1p40) fail("a shape that cannot be");
+    const auto one = static_cast<uint64_t>(*number);
     array.shape.push_back(one);
     if (__builtin_mul_overflow(bytes, one, &bytes)) fail("an impossible shape");
   }

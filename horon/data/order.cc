@@ -134,8 +134,10 @@ uint64_t Step::count() const {
 
 uint64_t steps_in_epoch(const ShareOptions& options) {
   require(options.batch > 0, "batch size: must be at least 1");
-  return options.drops_remainder ? options.samples / options.batch
-                                 : (options.samples + options.batch - 1) / options.batch;
+  const uint64_t whole = options.samples / options.batch;
+  const uint64_t rest = options.samples % options.batch;
+  if (options.drops_remainder || rest == 0) return whole;
+  return whole + (rest >= options.smallest || whole == 0 ? 1 : 0);
 }
 
 Step plan_step(const Position& position, const ShareOptions& options, int rank, int ranks) {
@@ -153,10 +155,16 @@ Step plan_step(const Position& position, const ShareOptions& options, int rank, 
   Position at = position;
   if (at.next >= usable) at = {at.epoch + 1, 0};
   Step step;
-  step.global = {at.next, std::min(at.next + options.batch, usable)};
+  step.epoch = at.epoch;
+  step.global = {at.next, at.next + std::min(options.batch, usable - at.next)};
+  if (usable - step.global.last < options.smallest) step.global.last = usable;
+  const uint64_t used = options.smallest <= 1
+                            ? parts
+                            : std::clamp<uint64_t>(step.global.size() / options.smallest, 1, parts);
   const Range mine = cut(parts, static_cast<uint64_t>(ranks), static_cast<uint64_t>(rank));
   for (uint64_t shard = mine.first; shard < mine.last; ++shard) {
-    const Range range = cut(step.global.size(), parts, shard);
+    const Range range = shard < used ? cut(step.global.size(), used, shard) : Range{};
+
     step.shards.push_back({step.global.first + range.first, step.global.first + range.last});
   }
   step.after = {at.epoch, step.global.last};

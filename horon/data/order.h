@@ -60,6 +60,8 @@ Range cut(uint64_t count, uint64_t parts, uint64_t part);
 
 // What one rank does in one step.
 struct Step {
+  uint64_t epoch = 0;  // that it belongs to
+
   Range global;               // positions in the epoch that all ranks together read
   std::vector<Range> shards;  // of this rank: runs of positions, one per logical shard
   Position after;
@@ -72,6 +74,8 @@ struct ShareOptions {
   uint64_t batch = 0;    // all ranks together
   uint64_t shards = 0;   // logical shards of a batch; 0: one per rank
   bool drops_remainder = false;
+  uint64_t smallest = 1;  // samples of a shard: a short batch has fewer shards, a rest that is
+                          // smaller still belongs to the batch before it
 };
 // The step at `position` for rank `rank` of `ranks`. Every sample of an epoch comes exactly once,
 // whatever the numbers; the last batch may be short. UsageError for a batch of 0, or more ranks

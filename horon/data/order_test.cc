@@ -165,6 +165,30 @@ TEST(Coverage, LogicalShardsAreTheSameOnAnyNumberOfRanks) {
   EXPECT_EQ(steps_in_epoch({.samples = 103, .batch = 10}), 11U);
 }
 
+// No shard of one sample: a rest of 3 is one shard, a rest of 1 belongs to the batch before.
+TEST(Coverage, ShardsHaveASmallestSize) {
+  for (uint64_t samples = 2; samples < 60; ++samples) {
+    const ShareOptions share{.samples = samples, .batch = 16, .shards = 8, .smallest = 2};
+    uint64_t steps = 0;
+    std::vector<int> seen(samples);
+    for (Position at; at.epoch == 0; ++steps) {
+      Position after;
+      for (int rank = 0; rank < 3; ++rank) {
+        const Step step = plan_step(at, share, rank, 3);
+        for (const Range& range : step.shards) {
+          EXPECT_NE(range.size(), 1U) << samples;
+          for (uint64_t i = range.first; i < range.last; ++i) ++seen[i];
+        }
+        after = step.after;
+      }
+      at = after;
+    }
+    EXPECT_EQ(steps, steps_in_epoch(share)) << samples;
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }))
+        << samples;
+  }
+}
+
 TEST(Chunks, ExactlyOnceAndNearTogether) {
   std::vector<uint64_t> chunks;
   for (uint64_t i = 0; i < 200; ++i) chunks.push_back(20 + i * 7 % 31);

@@ -16,6 +16,9 @@ class Packed final : public Dataset {
                   static_cast<uint64_t>(about.channels);
     require(pictures_.pixels.size() == pictures_.labels.size() * bytes_each_,
             "a data set with other numbers of labels and pictures");
+    if (pictures_.labels.empty())
+      throw CorruptRecord(pictures_.files.empty() ? about.name : pictures_.files.front().second,
+                          "no samples");
     for (size_t i = 0; i < pictures_.labels.size(); ++i) {
       if (pictures_.labels[i] < 0 || pictures_.labels[i] >= about.classes)
         throw CorruptRecord(

@@ -14,6 +14,7 @@ namespace horon {
 namespace {
 
 constexpr size_t kMostDimensions = 8;
+constexpr size_t kMostValues = 4'000'000;  // each takes about a hundred bytes
 
 // What numpy needs to describe an array; everything else is refused.
 constexpr const char* kAllowed[] = {"numpy.core.multiarray._reconstruct",
@@ -76,6 +77,7 @@ class Parser {
   // --- stack
   template <typename T>
   void push(T value) {
+    if (made_.values.size() >= kMostValues) fail("too many values");
     made_.values.push_back(PickleValue{std::move(value)});
     stack_.push_back(&made_.values.back());
   }
@@ -136,7 +138,7 @@ class Parser {
   int64_t parse_line_number(std::string digits) {
     if (digits.ends_with('L')) digits.pop_back();
     const auto value = parse_number(digits);
-    if (!value || std::abs(*value) > 9e15) fail("a number that cannot be");
+    if (!value || !(std::abs(*value) <= 9e15)) fail("a number that cannot be");
     return static_cast<int64_t>(*value);
   }
   int64_t long_of(uint64_t count) {
@@ -373,8 +375,11 @@ class Parser {
   void reduce(const std::string& name, const std::vector<PickleValue*>& arguments) {
     if (name.ends_with("._reconstruct")) return push(PickleArray());
     if (name == "collections.OrderedDict") return push(PickleDict());
-    if (name == "numpy.dtype" && !arguments.empty())
-      return push(PickleDtype{as<std::string>(arguments[0], "a type's name")});
+    if (name == "numpy.dtype" && !arguments.empty()) {
+      const std::string& type = as<std::string>(arguments[0], "a type's name");
+      if (type.size() > 16) fail("a type with a long name");
+      return push(PickleDtype{type});
+    }
     if (name == "_codecs.encode" && !arguments.empty()) {
       // Bytes that were written as text: each character is one.
       return push(latin1(as<std::string>(arguments[0], "text")));

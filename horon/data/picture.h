@@ -33,6 +33,9 @@ struct PictureSize {
 // Larger pictures are refused before anything is allocated for them.
 constexpr int kMostSide = 8192;
 constexpr uint64_t kMostPixels = 64U << 20;
+// Error (exit code 12) for sizes beyond that, or of nothing.
+void check_picture_size(uint64_t height, uint64_t width);
+constexpr int kMostClasses = 1'000'000;
 
 // All throw Error (exit code 12) with libjpeg's or libpng's reason for files that are damaged, cut
 // (even where a decoder would fill in grey), too large, or something else. Colour comes out as RGB,
@@ -41,7 +44,7 @@ constexpr uint64_t kMostPixels = 64U << 20;
 PictureSize jpeg_size(std::span<const uint8_t> file);
 void decode_jpeg(std::span<const uint8_t> file, Picture& out);
 // At least the pixels of `wanted` (which lies inside the picture), as decode_jpeg would give them;
-// what is not needed is not decoded. Says which region came out.
+// what is not needed is not decoded, so damage below it is not seen. Says which region came out.
 Region decode_jpeg_region(std::span<const uint8_t> file, const Region& wanted, Picture& out);
 std::string encode_jpeg(const Picture& picture, int quality = 95);
 

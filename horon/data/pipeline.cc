@@ -82,18 +82,19 @@ struct Pipeline::State {
 // With the lock: every free slot gets the next step.
 void Pipeline::State::plan_more() {
   while (!free.empty() && !ended && !stops) {
-    if (options.epochs != 0 && planned.epoch >= options.epochs) {
+    Step step = plan_step(planned, share, options.rank, options.ranks);
+    if (options.epochs != 0 && step.epoch >= options.epochs) {
       ended = true;
       break;
     }
-    if (order_epoch != planned.epoch) {
-      order = make_epoch_order(share.samples, chunks, planned.epoch, options.order);
-      order_epoch = planned.epoch;
+    if (order_epoch != step.epoch) {
+      order = make_epoch_order(share.samples, chunks, step.epoch, options.order);
+      order_epoch = step.epoch;
     }
     auto slot = free.back();
     free.pop_back();
-    slot->epoch = planned.epoch;
-    slot->step = plan_step(planned, share, options.rank, options.ranks);
+    slot->epoch = step.epoch;
+    slot->step = std::move(step);
     slot->order = order;
     slot->positions.clear();
     for (const Range& shard : slot->step.shards)
@@ -171,7 +172,7 @@ void Pipeline::State::close(Slot& slot) const {
 }
 
 void Pipeline::State::run() {
-  Augmenter augmenter(options.recipe, options.form, options.order.seed);
+  Augmenter augmenter(options.recipe, options.form, options.order.seed);  // checked by the maker
   std::vector<uint8_t> scratch;
   std::unique_lock lock(mutex);
   while (true) {
@@ -218,15 +219,20 @@ void Pipeline::State::run() {
 Pipeline::Pipeline(const PipelineOptions& options) : state_(std::make_shared<State>()) {
   State& state = *state_;
   require(options.dataset != nullptr, "a pipeline without a data set");
+  const Augmenter checked(options.recipe, options.form, options.order.seed);
   require(options.threads >= 1 && options.prefetch >= 1,
           "threads and prefetched batches: at least 1");
   state.options = options;
-  state.share = {options.dataset->size(), options.batch, options.shards, options.drops_remainder};
+  state.share = {options.dataset->size(), options.batch, options.shards, options.drops_remainder,
+                 options.smallest};
   state.chunks = options.dataset->chunks();
   state.planned = options.start;
   state.sample_bytes = bytes_of_sample(options.recipe, options.form);
-  const Step whole = plan_step({}, state.share, 0, options.ranks);  // nobody has more
-  state.largest = whole.count();
+  ShareOptions most = state.share;  // of the longest batch; nobody has more of it than rank 0
+  most.batch += options.smallest - std::min<uint64_t>(options.smallest, 1);
+  most.drops_remainder = false;
+  plan_step({}, state.share, 0, options.ranks);  // mistakes are said now
+  state.largest = plan_step({}, most, 0, options.ranks).count();
   const DType dtype = dtype_of_pixels(options.form.type);
   const uint64_t elements = state.largest * state.sample_bytes / size_of(dtype);
   for (int i = 0; i < options.prefetch; ++i) {
@@ -242,12 +248,19 @@ Pipeline::Pipeline(const PipelineOptions& options) : state_(std::make_shared<Sta
     const std::lock_guard lock(state.mutex);
     state.plan_more();
   }
-  for (int i = 0; i < options.threads; ++i)
-    threads_.push_back(start_thread(fmt::format("hrn-input-{}", i),
-                                    [at = state_](const std::stop_token&) { at->run(); }));
+  try {
+    for (int i = 0; i < options.threads; ++i)
+      threads_.push_back(start_thread(fmt::format("hrn-input-{}", i),
+                                      [at = state_](const std::stop_token&) { at->run(); }));
+  } catch (...) {  // those that were started must not wait for ever
+    stop();
+    throw;
+  }
 }
 
-Pipeline::~Pipeline() {
+Pipeline::~Pipeline() { stop(); }
+
+void Pipeline::stop() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->stops = true;

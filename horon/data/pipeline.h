@@ -16,8 +16,9 @@ struct PipelineOptions {
   Recipe recipe;
   OutputForm form;
   OrderOptions order;
-  uint64_t batch = 0;   // of all ranks together
-  uint64_t shards = 0;  // logical shards of a batch; 0: one per rank
+  uint64_t batch = 0;     // of all ranks together
+  uint64_t shards = 0;    // logical shards of a batch; 0: one per rank
+  uint64_t smallest = 1;  // samples of a shard, see ShareOptions
   bool drops_remainder = false;
   int rank = 0;
   int ranks = 1;
@@ -69,8 +70,9 @@ class Pipeline {
   uint64_t memory_bytes() const;  // of all batches
 
  private:
+  void stop();
   struct State;
-  std::shared_ptr<State> state_;  // batches that are out hold on to it
+  std::shared_ptr<State> state_;  // batches give their memory back to it, if it is still there
   std::vector<std::jthread> threads_;
 };
 

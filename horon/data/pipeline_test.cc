@@ -105,6 +105,24 @@ TEST(Pipelines, GoOnFromAPositionWithOtherRanks) {
   EXPECT_EQ(seen, reference);
 }
 
+// A position behind the usable end is the beginning of the next epoch, in that epoch's order.
+TEST(Pipelines, APositionAtTheEndIsTheNextEpoch) {
+  PipelineOptions options = options_for(shapes(10), 4);
+  options.drops_remainder = true;
+  options.epochs = 2;
+  options.start = {0, 8};
+  Pipeline late(options);
+  options.start = {1, 0};
+  Pipeline fresh(options);
+  for (int i = 0; i < 2; ++i) {
+    const auto a = late.next();
+    const auto b = fresh.next();
+    EXPECT_EQ(a->samples, b->samples);
+    EXPECT_EQ(a->epoch, 1U);
+  }
+  EXPECT_FALSE(late.next());
+}
+
 TEST(Pipelines, EpochsDifferAndMemoryIsBounded) {
   PipelineOptions options = options_for(shapes(200), 50);
   options.epochs = 3;

@@ -29,11 +29,8 @@ bool is_png(std::span<const uint8_t> file) {
 void decode_png(std::span<const uint8_t> file, Picture& out) {
   Image image;
   if (png_image_begin_read_from_memory(&image.is, file.data(), file.size()) == 0) image.fail();
-  if (image.is.width > kMostSide || image.is.height > kMostSide ||
-      static_cast<uint64_t>(image.is.width) * image.is.height > kMostPixels)
-    throw Error(fmt::format("a picture of {} x {}: sides up to {} and {} pixels are read",
-                            image.is.width, image.is.height, kMostSide, kMostPixels),
-                ExitCode::kData);
+  check_picture_size(image.is.height, image.is.width);
+
   image.is.format = PNG_FORMAT_RGB;
   out.height = static_cast<int>(image.is.height);
   out.width = static_cast<int>(image.is.width);

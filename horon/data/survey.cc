@@ -104,9 +104,10 @@ Statistics measure_dataset(const Dataset& set, int threads, const Progress& prog
   Statistics result;
   result.histogram.resize(static_cast<size_t>(std::max(set.info().classes, 1)));
   std::mutex mutex;  // guards all below and the result
-  std::array<double, 3> sum = {};
-  std::array<double, 3> squares = {};
-  double pixels = 0;
+                     // Whole numbers: the order of the threads does not matter.
+  std::array<unsigned __int128, 3> sum = {};
+  std::array<unsigned __int128, 3> squares = {};
+  uint64_t pixels = 0;
   visit_all(set, threads, progress, [&] {
     return [&](uint64_t, const Record& record, const Picture& picture, const std::string& error) {
       if (!error.empty()) throw Error(error, ExitCode::kData);
@@ -120,10 +121,10 @@ Statistics measure_dataset(const Dataset& set, int threads, const Progress& prog
       }
       const std::lock_guard lock(mutex);
       for (size_t c = 0; c < 3; ++c) {
-        sum[c] += static_cast<double>(one[c % channels]);
-        squares[c] += static_cast<double>(two[c % channels]);
+        sum[c] += one[c % channels];
+        squares[c] += two[c % channels];
       }
-      pixels += static_cast<double>(picture.pixels.size()) / static_cast<double>(channels);
+      pixels += picture.pixels.size() / channels;
       ++result.samples;
       if (record.label >= 0 && static_cast<size_t>(record.label) < result.histogram.size())
         ++result.histogram[static_cast<size_t>(record.label)];
@@ -134,10 +135,11 @@ Statistics measure_dataset(const Dataset& set, int threads, const Progress& prog
       result.largest_side = std::max(result.largest_side, static_cast<uint64_t>(longer));
     };
   });
+  const auto count = static_cast<double>(std::max<uint64_t>(pixels, 1));
   for (size_t c = 0; c < 3; ++c) {
-    result.mean[c] = sum[c] / std::max(pixels, 1.0);
+    result.mean[c] = static_cast<double>(sum[c]) / count;
     result.deviation[c] = std::sqrt(
-        std::max(0.0, squares[c] / std::max(pixels, 1.0) - result.mean[c] * result.mean[c]));
+        std::max(0.0, static_cast<double>(squares[c]) / count - result.mean[c] * result.mean[c]));
   }
   return result;
 }

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kHeader = 12;  // length and its CRC
 constexpr size_t kFooter = 4;
+constexpr size_t kMostDamages = 10'000;
 constexpr size_t kRead = 1U << 20;  // larger reads leave the second-level cache
 
 uint64_t load64(const uint8_t* at) {
@@ -66,7 +67,10 @@ class RecordReader::Source {
     return got;
   }
   // No record can be longer than this.
-  uint64_t limit() const { return inflater_ ? file_->size() * 1100 + 1024 : file_->size(); }
+  uint64_t limit() const {
+    const uint64_t most = inflater_ ? file_->size() * 1100 + 1024 : file_->size();
+    return std::min<uint64_t>(most, 1U << 30);
+  }
   const std::string& path() const { return file_->path(); }
 
  private:
@@ -124,6 +128,7 @@ bool RecordReader::next(std::span<const uint8_t>& record) {
       return true;
     }
     damages_.push_back({record_offset_, index_, "the checksum of the contents is wrong"});
+    if (damages_.size() >= kMostDamages) return give_up("too many damaged records");
   }
   return false;
 }

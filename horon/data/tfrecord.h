@@ -25,7 +25,7 @@ struct RecordDamage {
 
 // Reads a file from its beginning to its end. A record whose bytes are damaged is reported and
 // passed over; after a damaged length, or where the file is cut, the rest of the file is lost.
-// Never allocates more than the file is large. One thread at a time.
+// Memory grows with what is really there, up to 1 GB a record. One thread at a time.
 class RecordReader {
  public:
   explicit RecordReader(std::unique_ptr<file::ReadableFile> file);

@@ -1,5 +1,6 @@
 // TFRecord files as a data set: ImageNet's schema, or the workshop's.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -14,6 +15,7 @@ namespace horon {
 namespace {
 
 constexpr uint64_t kChunkBytes = 8U << 20;  // read together, mixed with others
+constexpr uint64_t kMostUnpacked = uint64_t{16} << 30;
 
 struct Shard {
   std::shared_ptr<file::ReadableFile> file;
@@ -65,9 +67,18 @@ Record record_of(const Example& example) {
   return record;
 }
 
+// Every file stays open: the usual limit of 1024 is less than ImageNet has.
+void allow_open_files(uint64_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count) return;
+  limit.rlim_cur = std::min<rlim_t>(std::max<rlim_t>(limit.rlim_cur, count), limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 class TfrecordSet final : public Dataset {
  public:
   TfrecordSet(const DatasetRequest& request, const std::vector<std::string>& paths) {
+    allow_open_files(paths.size() + 256);
     for (const std::string& path : paths) {
       std::shared_ptr<file::ReadableFile> file = file::open(path);
       const bool packed = compression_of(*file) != Compression::kNone;
@@ -77,11 +88,7 @@ class TfrecordSet final : public Dataset {
     }
     if (size_ == 0) throw UsageError(fmt::format("{}: no records", paths.front()));
     info_ = {"tfrecord", request.split, 0, 0, 3, request.classes, {}};
-    std::vector<uint8_t> scratch;
-    const Record first = read(0, scratch);
-    info_.height = first.height;
-    info_.width = first.width;
-    if (info_.classes == 0) info_.classes = first.form == PixelForm::kChw ? 10 : 1000;
+    look_at_first();
   }
   const DatasetInfo& info() const override { return info_; }
   uint64_t size() const override { return size_; }
@@ -129,10 +136,30 @@ class TfrecordSet final : public Dataset {
   static std::span<const uint8_t> span_of(const std::string& record) {
     return {reinterpret_cast<const uint8_t*>(record.data()), record.size()};
   }
+  // Size and schema, from the first record that is good.
+  void look_at_first() {
+    std::vector<uint8_t> scratch;
+    const int classes = info_.classes;
+    for (uint64_t i = 0; i < size_; ++i) {
+      try {
+        const Record first = read(i, scratch);
+        info_.height = first.height;
+        info_.width = first.width;
+        if (classes == 0) info_.classes = first.form == PixelForm::kChw ? 10 : 1000;
+        return;
+      } catch (const CorruptRecord&) {
+        if (i + 1 == size_ || i == 1000) throw;
+      }
+    }
+  }
   static void unpack(Shard& shard) {
     RecordReader reader(file::open(shard.file->path()));
     std::span<const uint8_t> record;
+    uint64_t bytes = 0;
     while (reader.next(record)) {
+      bytes += record.size();
+      if (bytes > kMostUnpacked)
+        throw CorruptRecord(shard.file->path(), "more than 16 GB when unpacked; unpack it on disk");
       shard.places.push_back({reader.offset(), static_cast<uint32_t>(record.size())});
       shard.unpacked.emplace_back(record.begin(), record.end());
     }

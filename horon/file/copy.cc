@@ -40,21 +40,17 @@ std::string below(const std::string& folder, const std::string& path) {
 
 void copy(const std::string& from, const std::string& to, const CopyOptions& options) {
   const auto source = open(from);
-  FileSystem& target = file_system_of(to);
+  const auto info = stat(from);
+  // Without a time nobody can say whether it is still the same file.
+  const bool known = info && info->modified_ns > 0;
+  const std::string identity =
+      known ? fmt::format("{} {} {}", from, source->size(), info->modified_ns) : "";
   uint64_t already = 0;
-  auto sink = target.create(to, {.resumes = true}, already);
-  const std::string part = to + std::string(kPartSuffix);
-  const auto from_info = stat(from);
-  const auto part_info = already > 0 ? stat(part) : std::nullopt;
-  // An unfinished copy of something else is not continued.
-  const bool usable = already > 0 && already <= source->size() && part_info && from_info &&
-                      part_info->modified_ns >= from_info->modified_ns;
-  if (already > 0 && !usable) {
-    sink.reset();
-    target.remove(part);
-    sink = target.create(to, {.resumes = true}, already);
-  }
-  uint32_t crc = already > 0 ? crc_of(*open(part), already) : 0;
+  const auto sink = file_system_of(to).create(to, {known, identity}, already);
+  if (already > source->size())
+    throw IoError(
+        fmt::format("{}: more than the source was written; remove it", sink->temporary()));
+  uint32_t crc = already > 0 ? crc_of(*open(sink->temporary()), already) : 0;
   if (options.on_bytes && already > 0) options.on_bytes(already);
   uint64_t total = already;
   source->read_all(already, [&](std::span<const std::byte> piece) {
@@ -67,11 +63,12 @@ void copy(const std::string& from, const std::string& to, const CopyOptions& opt
   });
   if (total != source->size())
     throw IoError(fmt::format("{}: {} bytes instead of {}", from, total, source->size()));
+  if (options.verifies && !sink->temporary().empty()) {
+    const auto written = open(sink->temporary());
+    if (written->size() != total || crc_of(*written, total) != crc)
+      throw IoError(fmt::format("{}: what was written does not read back the same", to));
+  }
   sink->commit();
-  if (!options.verifies) return;
-  const auto written = open(to);
-  if (written->size() != total || crc_of(*written, total) != crc)
-    throw IoError(fmt::format("{}: what was written does not read back the same", to));
 }
 
 CopyPlan plan_copy(const std::string& from, const std::vector<FileInfo>& source,
@@ -132,7 +129,7 @@ TreeCopyResult copy_parallel(const std::string& from, const std::string& to,
                        plan.items.size());
   };
   const auto work = [&] {
-    for (size_t i = next++; i < plan.items.size(); i = next++) {
+    for (size_t i = next++; i < plan.items.size() && !options.stop.stop_requested(); i = next++) {
       const CopyPlan::Item& item = plan.items[i];
       std::string failure;
       try {

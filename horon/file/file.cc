@@ -49,7 +49,7 @@ void add_matches(const std::string& base, const std::vector<std::string>& names,
     FileInfo named = entry;
     if (base.empty()) named.path = base_name(entry.path);
     if (any_depth) {
-      if (named.is_folder) add_matches(named.path, names, at, found);
+      if (named.is_folder && !named.is_link) add_matches(named.path, names, at, found);
       if (at + 1 == names.size()) found.push_back(named);
     } else if (fnmatch(name.c_str(), base_name(named.path).c_str(), FNM_PERIOD) == 0) {
       descend(named, at + 1);
@@ -139,6 +139,7 @@ std::vector<FileInfo> list_tree(const std::string& folder) {
       files.push_back(std::move(entry));
       continue;
     }
+    if (entry.is_link) continue;  // it might lead back here
     for (FileInfo& below : list_tree(entry.path)) files.push_back(std::move(below));
   }
   std::sort(files.begin(), files.end(),
@@ -153,7 +154,9 @@ std::vector<FileInfo> glob(const std::string& pattern) {
     if (const auto entry = stat(pattern)) found.push_back(*entry);
     return found;
   }
-  const std::string base = scheme.empty() ? (rest.starts_with('/') ? "/" : "") : scheme;
+  // file:///a is scheme and root; mem://a/b has its first name in the first part.
+  const bool rooted = rest.starts_with('/') && (scheme.empty() || scheme == "file://");
+  const std::string base = rooted ? scheme + "/" : scheme;
   std::vector<std::string> names = split(rest, '/');
   std::erase(names, "");
   add_matches(base, names, 0, found);
@@ -178,9 +181,11 @@ void rename(const std::string& from, const std::string& to) {
 
 void remove(const std::string& path) { file_system_of(path).remove(path); }
 
-void remove_tree(const std::string& path) {
+void remove_tree(const std::string& path) { file_system_of(path).remove_tree(path); }
+
+void FileSystem::remove_tree(const std::string& path) {
   const auto info = stat(path);
-  if (info && info->is_folder) {
+  if (info && info->is_folder && !info->is_link) {
     for (const FileInfo& entry : list(path)) remove_tree(entry.path);
   }
   remove(path);

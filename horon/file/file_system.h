@@ -16,6 +16,8 @@ struct FileInfo {
   std::string path;  // as it can be opened
   uint64_t bytes = 0;
   bool is_folder = false;
+  bool is_link = false;  // what it points to is described; removing it removes the link
+
   int64_t modified_ns = 0;  // since 1970; 0: not known
 };
 
@@ -39,13 +41,17 @@ class WritableFile {
   virtual ~WritableFile() = default;
   virtual void append(std::span<const std::byte> bytes) = 0;
   virtual void commit() = 0;
+  // Where the bytes are until then; empty: nowhere that can be opened.
+  virtual std::string temporary() const { return ""; }
+
   void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
 };
 
 struct CreateOptions {
-  // What was written stays beside the target under its name and ".part" if it is never committed;
-  // the next one continues behind it (WritableFile::append after `size` bytes).
+  // What was written stays beside the target under its name and kPartSuffix if it is never
+  // committed; the next one continues behind it (WritableFile::append after `size` bytes).
   bool resumes = false;
+  std::string identity = {};  // of what is written: only a beginning of the same is continued
 };
 
 // One kind of storage. Paths are whole (with their scheme, if they have one). Thread-safe. IoError
@@ -64,8 +70,10 @@ class FileSystem {
   virtual std::optional<FileInfo> stat(const std::string& path) = 0;
   virtual void make_folder(const std::string& path) = 0;  // and those above it
   virtual void rename(const std::string& from, const std::string& to) = 0;
-  // A file or an empty folder.
+  // A file, a link or an empty folder.
   virtual void remove(const std::string& path) = 0;
+  // With all that is in it.
+  virtual void remove_tree(const std::string& path);
 };
 
 // The storage of a path: "mem://...", "http://...", "https://...", "file://..." or a plain path.
@@ -76,6 +84,6 @@ std::unique_ptr<FileSystem> make_local_file_system();
 std::unique_ptr<FileSystem> make_memory_file_system();
 std::unique_ptr<FileSystem> make_http_file_system();  // reading only
 
-constexpr std::string_view kPartSuffix = ".part";  // of files that are being written
+constexpr std::string_view kPartSuffix = ".horon-part";  // of files that are being written
 
 }  // namespace horon::file

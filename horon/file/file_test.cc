@@ -2,9 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <fstream>
+#include <filesystem>
 #include <thread>
 
 #include "horon/base/crc32c.h"
@@ -153,12 +154,8 @@ TEST(LocalFiles, AnUnfinishedCopyIsContinued) {
   copy(from, to, {.on_bytes = [&](uint64_t) { ++pieces; }, .stop = {}});
   EXPECT_EQ(pieces, 2U);  // what was there, and the last megabyte
   EXPECT_EQ(read(to), text);
-  EXPECT_FALSE(exists(to + ".part"));
-  // The source has changed since: from the beginning.
-  write(to + ".part", "something else entirely");
-  write(from, "short");
-  copy(from, to);
-  EXPECT_EQ(read(to), "short");
+  EXPECT_EQ(list(folder.path()).size(), 2U);
+  EXPECT_TRUE(std::filesystem::exists(to));
 }
 
 TEST(LocalFiles, AFailureIsNamedAndTheOthersGoOn) {
@@ -169,6 +166,37 @@ TEST(LocalFiles, AFailureIsNamedAndTheOthersGoOn) {
   EXPECT_EQ(result.copied, 2U);
   ASSERT_EQ(result.failed.size(), 1U);
   EXPECT_NE(result.failed[0].find("from/b: "), std::string::npos) << result.failed[0];
+}
+
+TEST(LocalFiles, LinksAreRemovedNotWhatTheyPointTo) {
+  const TempFolder folder;
+  write(folder.path() + "/keep/x", "1");
+  make_folder(folder.path() + "/tree");
+  ASSERT_EQ(symlink("../keep", (folder.path() + "/tree/link").c_str()), 0);
+  ASSERT_EQ(symlink(".", (folder.path() + "/tree/loop").c_str()), 0);
+  write(folder.path() + "/tree/y", "2");
+  EXPECT_EQ(list_tree(folder.path() + "/tree").size(), 1U);
+  EXPECT_EQ(glob(folder.path() + "/tree/**/y").size(), 1U);
+  EXPECT_EQ(glob("file://" + folder.path() + "/tree/y*").size(), 1U);
+  remove_tree(folder.path() + "/tree");
+  EXPECT_FALSE(exists(folder.path() + "/tree"));
+  EXPECT_EQ(read(folder.path() + "/keep/x"), "1");
+}
+
+TEST(LocalFiles, ABeginningOfSomethingElseIsNotContinued) {
+  const TempFolder folder;
+  const std::string from = folder.path() + "/a";
+  const std::string to = folder.path() + "/to";
+  write(from, std::string(3U << 20, 'a'));
+  write(folder.path() + "/b", std::string(3U << 20, 'b'));
+  std::stop_source stop;
+  EXPECT_THROW(copy(from, to,
+                    {.on_bytes = [&](uint64_t) { stop.request_stop(); }, .stop = stop.get_token()}),
+               Error);
+  copy(folder.path() + "/b", to);
+  EXPECT_EQ(read(to), std::string(3U << 20, 'b'));
+  ASSERT_EQ(mkfifo((folder.path() + "/fifo").c_str(), 0600), 0);
+  EXPECT_THROW(open(folder.path() + "/fifo"), IoError);
 }
 
 TEST(Paths, UnknownStoragesAreNamed) {

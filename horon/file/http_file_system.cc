@@ -32,6 +32,14 @@ struct Sink {
   bool looked = false;
 };
 
+// "bytes 100-199/1000" begins at 100.
+bool starts_at(CURL* handle, uint64_t offset) {
+  curl_header* header = nullptr;
+  if (curl_easy_header(handle, "Content-Range", 0, CURLH_HEADER, -1, &header) != CURLHE_OK)
+    return false;
+  return std::string(header->value).starts_with(fmt::format("bytes {}-", offset));
+}
+
 size_t on_bytes(char* data, size_t, size_t count, void* user) {
   Sink& sink = *static_cast<Sink*>(user);
   if (!std::exchange(sink.looked, true)) {
@@ -39,11 +47,17 @@ size_t on_bytes(char* data, size_t, size_t count, void* user) {
     curl_easy_getinfo(sink.handle, CURLINFO_RESPONSE_CODE, &status);
     if (status >= 400) sink.left = 0;
     if (status == 200) sink.skip = sink.offset;
+    if (status == 206 && !starts_at(sink.handle, sink.offset)) {
+      sink.error =
+          std::make_exception_ptr(IoError("the server sends another part than was asked for"));
+      return 0;
+    }
   }
   std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), count);
   const size_t skipped = std::min<uint64_t>(sink.skip, bytes.size());
   sink.skip -= skipped;
   bytes = bytes.subspan(skipped);
+  const bool more = bytes.size() > sink.left;  // than anybody wants
   bytes = bytes.first(std::min<uint64_t>(bytes.size(), sink.left));
   try {
     if (!bytes.empty()) (*sink.piece)(bytes);
@@ -52,7 +66,7 @@ size_t on_bytes(char* data, size_t, size_t count, void* user) {
     return 0;
   }
   sink.left -= bytes.size();
-  return sink.left == 0 ? 0 : count;  // 0: enough
+  return more ? 0 : count;  // 0: enough
 }
 
 // One connection, kept open between requests. One thread at a time.
@@ -173,7 +187,7 @@ class HttpReader final : public ReadableFile {
   void read_all(uint64_t offset, const Piece& piece) const override {
     uint64_t at = offset;
     if (offset >= size_) return;
-    client().get(url_, offset, UINT64_MAX, [&](std::span<const std::byte> bytes) {
+    client().get(url_, offset, size_ - offset, [&](std::span<const std::byte> bytes) {
       at += bytes.size();
       piece(bytes);
     });
@@ -194,8 +208,9 @@ class HttpFileSystem final : public FileSystem {
     const Answer answer = client().head(path);
     if (answer.status == 404 || answer.status == 410) return std::nullopt;
     Client::check(path, answer.status);
-    return FileInfo{path, static_cast<uint64_t>(std::max<int64_t>(answer.length, 0)), false,
-                    std::max<int64_t>(answer.modified, 0) * 1'000'000'000};
+    const int64_t seconds = std::clamp<int64_t>(answer.modified, 0, 9'000'000'000);
+    return FileInfo{path, static_cast<uint64_t>(std::max<int64_t>(answer.length, 0)), false, false,
+                    seconds * 1'000'000'000};
   }
   std::vector<FileInfo> list(const std::string& folder) override {
     return refuse(folder), std::vector<FileInfo>();

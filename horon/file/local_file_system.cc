@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,9 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <random>
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
+#include "horon/base/text.h"
 #include "horon/file/file_system.h"
 
 namespace horon::file {
@@ -26,9 +29,11 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-FileInfo info_of(const std::string& path, const struct stat& status) {
+FileInfo info_of(const std::string& path, const struct stat& status, bool is_link) {
+  // Times far from ours (a year 3000) stay in range.
+  const int64_t seconds = std::clamp<int64_t>(status.st_mtim.tv_sec, 0, 9'000'000'000);
   return {path, S_ISDIR(status.st_mode) ? 0 : static_cast<uint64_t>(status.st_size),
-          S_ISDIR(status.st_mode), status.st_mtim.tv_sec * 1'000'000'000L + status.st_mtim.tv_nsec};
+          S_ISDIR(status.st_mode), is_link, seconds * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
@@ -50,10 +55,11 @@ void sync_folder(const std::string& folder) {
 class LocalReader final : public ReadableFile {
  public:
   explicit LocalReader(const std::string& path)
-      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat status {};
     if (!fd_ || fstat(fd_.get(), &status) != 0) throw io_error("open " + path);
     if (S_ISDIR(status.st_mode)) throw IoError("open " + path + ": it is a folder");
+    if (!S_ISREG(status.st_mode)) throw IoError("open " + path + ": it is no plain file");
     size_ = static_cast<uint64_t>(status.st_size);
   }
   const std::string& path() const override { return path_; }
@@ -80,21 +86,27 @@ class LocalReader final : public ReadableFile {
 // Temporary beside the target, fsync, rename, fsync of the folder.
 class LocalWriter final : public WritableFile {
  public:
-  LocalWriter(const std::string& path, bool resumes, uint64_t& already)
-      : path_(path), resumes_(resumes) {
+  LocalWriter(const std::string& path, const CreateOptions& options, uint64_t& already)
+      : path_(path), resumes_(options.resumes) {
+    const bool resumes = options.resumes;
     static std::atomic<uint64_t> counter{0};
-    part_ = resumes ? path + std::string(kPartSuffix)
-                    : fmt::format("{}.{}-{}{}", path, getpid(), counter++, kPartSuffix);
-    const int mode = resumes ? O_APPEND : O_TRUNC;
-    fd_.reset(::open(part_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666));
+    static const uint64_t unique = std::random_device()() | uint64_t{std::random_device()()} << 32;
+    part_ = resumes ? fmt::format("{}.{:016x}{}", path, hash_text(options.identity), kPartSuffix)
+                    : fmt::format("{}.{:x}-{}{}", path, unique, counter++, kPartSuffix);
+    const int mode = resumes ? O_APPEND : O_EXCL;
+    fd_.reset(::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | mode, 0666));
     struct stat status {};
     if (!fd_ || fstat(fd_.get(), &status) != 0) throw io_error("create " + part_);
+    // Two that write the same file would mix their bytes.
+    if (resumes && flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      throw IoError("create " + path + ": somebody else is writing it");
     already = static_cast<uint64_t>(status.st_size);
   }
   ~LocalWriter() override {
     if (!committed_ && !resumes_) unlink(part_.c_str());
   }
   void append(std::span<const std::byte> bytes) override { write_all(fd_.get(), bytes, part_); }
+  std::string temporary() const override { return part_; }
   void commit() override {
     if (fsync(fd_.get()) != 0) throw io_error("fsync " + part_);
     fd_.reset();
@@ -120,7 +132,7 @@ class LocalFileSystem final : public FileSystem {
   std::unique_ptr<WritableFile> create(const std::string& path, const CreateOptions& options,
                                        uint64_t& already) override {
     make_folder(parent_of(plain(path)));
-    return std::make_unique<LocalWriter>(plain(path), options.resumes, already);
+    return std::make_unique<LocalWriter>(plain(path), options, already);
   }
 
   void append(const std::string& path, std::span<const std::byte> bytes) override {
@@ -134,7 +146,11 @@ class LocalFileSystem final : public FileSystem {
     if (dir == nullptr) throw io_error("list " + folder);
     const std::unique_ptr<DIR, int (*)(DIR*)> closes(dir, closedir);
     std::vector<FileInfo> found;
-    while (const dirent* entry = readdir(dir)) {
+    while (true) {
+      errno = 0;
+      const dirent* entry = readdir(dir);
+      if (entry == nullptr && errno != 0) throw io_error("list " + folder);
+      if (entry == nullptr) break;
       const std::string name = entry->d_name;
       if (name == "." || name == ".." || name.ends_with(kPartSuffix)) continue;
       const std::string path = (folder.ends_with('/') ? folder : folder + "/") + name;
@@ -146,8 +162,11 @@ class LocalFileSystem final : public FileSystem {
   }
 
   std::optional<FileInfo> stat(const std::string& path) override {
+    struct stat own {};
     struct stat status {};
-    if (::stat(plain(path).c_str(), &status) == 0) return info_of(path, status);
+    const bool there = lstat(plain(path).c_str(), &own) == 0;
+    if (there && ::stat(plain(path).c_str(), &status) == 0)
+      return info_of(path, status, S_ISLNK(own.st_mode));
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return std::nullopt;
     throw io_error("stat " + path);
   }
@@ -167,6 +186,13 @@ class LocalFileSystem final : public FileSystem {
 
   void remove(const std::string& path) override {
     if (::remove(plain(path).c_str()) != 0) throw io_error("remove " + path);
+  }
+
+  // Links are removed, not what they point to; what is being written goes, too.
+  void remove_tree(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(plain(path), error);
+    if (error) throw IoError(fmt::format("remove {}: {}", path, error.message()));
   }
 };
 

@@ -170,7 +170,7 @@ class MemoryFileSystem final : public FileSystem {
 
  private:
   static FileInfo info(const std::string& path, const Stored& stored) {
-    return {path, stored.bytes ? stored.bytes->size() : 0, stored.bytes == nullptr,
+    return {path, stored.bytes ? stored.bytes->size() : 0, stored.bytes == nullptr, false,
             stored.modified_ns};
   }
   void add_folders_above(const std::string& path) {

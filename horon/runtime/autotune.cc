@@ -1,5 +1,8 @@
 #include "horon/runtime/autotune.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -73,12 +76,14 @@ std::optional<Tuning> read_tuning(const std::string& path, const std::string& jo
 void write_tuning(const std::string& path, const std::string& job, const Tuning& found) {
   nlohmann::json all = read_all(path);
   all[job] = {{"bucket_bytes", found.bucket_bytes}, {"codec_threads", found.codec_threads}};
-  const std::string fresh = path + ".new";
+  const std::string fresh = fmt::format("{}.{}.new", path, getpid());
   std::ofstream file(fresh, std::ios::trunc);
   file << all.dump(1) << "\n";
   file.close();
   if (!file) throw io_error("write " + fresh);
-  std::filesystem::rename(fresh, path);
+  std::error_code error;
+  std::filesystem::rename(fresh, path, error);
+  if (error) throw IoError(fmt::format("rename {} to {}: {}", fresh, path, error.message()));
 }
 
 }  // namespace horon

@@ -79,7 +79,13 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
   }
   const Bucket planned = plan_.buckets()[static_cast<size_t>(bucket)];
   bool copied = false;
-  const BufferView whole = pack(items, bucket, copied);
+  BufferView whole;
+  try {
+    whole = pack(items, bucket, copied);
+  } catch (...) {  // they are ours already: whoever waits for them must learn of it
+    finish(items, std::current_exception());
+    throw;
+  }
   const int64_t begun = trace_now();
   lock.unlock();
   std::exception_ptr error;

@@ -67,7 +67,7 @@ class Runtime {
 
   int rank() const;
   int size() const;
-  Communicator& world() { return *world_; }
+  Communicator& world() const { return *world_; }
 
   Work all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
   // All of them or none, under one name.

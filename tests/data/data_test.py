@@ -121,7 +121,8 @@ class Commands(unittest.TestCase):
                 self.assertEqual((picture.format, picture.size), ("JPEG", (32, 32)))
                 self.assertTrue(1 <= found["image/class/label"][-1] <= 10)
                 break
-        pictures = [os.path.join(path, name) for path, _, names in os.walk(self.at("f")) for name in names]
+        pictures = [os.path.join(path, name) for path, _, names in os.walk(self.at("f")) for name in names
+                    if name.endswith(".png")]
         self.assertEqual(len(pictures), 60)
         self.assertEqual(Image.open(pictures[0]).size, (32, 32))
         kind = subprocess.run(["file", pictures[0]], capture_output=True, text=True).stdout
@@ -171,6 +172,18 @@ class Commands(unittest.TestCase):
         run(*arguments)
         self.assertEqual(os.stat(kept).st_mtime_ns, before)
         self.assertEqual(open(gone, "rb").read(), contents)
+
+    def test_a_folder_of_something_else_is_refused(self):
+        run("data", "make", "--to", self.at("t"), "--format", "tfrecord_raw", "--samples", 20, "--seed", 1)
+        before = open(self.at("t", "train-00000-of-00001"), "rb").read()
+        said = run("data", "make", "--to", self.at("t"), "--format", "tfrecord_raw", "--samples", 20, "--seed", 2, code=2)
+        self.assertIn("holds something else", said)
+        self.assertEqual(open(self.at("t", "train-00000-of-00001"), "rb").read(), before)
+        run("data", "make", "--to", self.at("f"), "--format", "image_folder", "--samples", 40)
+        run("data", "make", "--to", self.at("n"), "--format", "npy", "--samples", 40)
+        mine = [json.loads(run("data", "stats", "--dataset", kind, "--data_dir", self.at(where), "--json"))
+                for kind, where in (("image_folder", "f"), ("npy", "n"))]
+        self.assertEqual(mine[0]["histogram"][:10], (mine[1]["histogram"] + [0] * 10)[:10])  # the same numbers of classes
 
     def test_real_pickles(self):
         """CIFAR's python version as Python itself writes it, all protocols."""

@@ -1,0 +1,137 @@
+// horon train, horon evaluate: flags in, the trainer's part opened, exit code out.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cctype>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "horon/base/error.h"
+#include "horon/base/part.h"
+#include "horon/base/text.h"
+#include "horon/cli/commands.h"
+#include "horon/file/file.h"
+#include "horon/train/config.h"
+
+namespace horon::cli {
+namespace {
+
+struct TrainFlags {
+  std::map<std::string, std::string> given;  // by name
+  std::string config;
+};
+
+// Flags of other programs that mean something else here, or nothing yet.
+const std::vector<std::pair<std::string, std::string>> kForeign = {
+    {"ps_hosts", "parameter servers are not built in yet; `horon run -np N` trains synchronously"},
+    {"worker_hosts", "the launcher knows the hosts: horon run -np N -H a:4,b:4 horon train ..."},
+    {"job_name", "every rank is alike; start them with `horon run`"},
+    {"task_index", "ranks are numbered by the launcher: `horon run`"},
+    {"variable_update", "gradients are all-reduced; --reduction chooses how"},
+    {"use_fp16", "--dtype bf16 is the nearest that is built in"},
+    {"data_url", "use --data_dir; copy remote files first: horon cp URL DIR"},
+    {"train_url", "use --model_dir"},
+    {"sync_replicas", "training is always synchronous"},
+    {"dgc_sparsity_strategy", "gradient compression by sparsity is not built in yet"},
+    {"dgc_momentum", "gradient compression by sparsity is not built in yet"},
+    {"all_reduce_alg", "chosen by itself; see --algorithm of `horon bench allreduce`"},
+    {"loss_scale", "bf16 needs none"},
+    {"clone_on_cpu", "replicas are on the CPU unless there is a GPU"}};
+
+void add_fields(CLI::App& command, TrainFlags& flags) {
+  const train::TrainConfig defaults;
+  for (const train::Field& field : train::fields()) {
+    const std::string name = field.name;
+    const std::string value = train::get_field(defaults, field);
+    const std::string help = value.empty() ? field.help : fmt::format("{} [{}]", field.help, value);
+    auto* option = command.add_option(
+        "--" + name, CLI::callback_t([&flags, name](const CLI::results_t& results) {
+          flags.given[name] = results.empty() ? "true" : results.back();
+          return true;
+        }),
+        help);
+    option->type_name(std::holds_alternative<bool train::TrainConfig::*>(field.member) ? "BOOL"
+                                                                                       : "");
+    if (std::holds_alternative<bool train::TrainConfig::*>(field.member)) option->expected(0, 1);
+  }
+  command.add_option("--config", flags.config, "file with 'name = value' lines; flags win over it");
+  command.allow_extras();  // named with the nearest one below
+}
+
+// Flags that nobody knows, and those of other programs.
+void check_extras(const CLI::App& command) {
+  for (const std::string& extra : command.remaining()) {
+    if (!extra.starts_with("--")) throw UsageError(fmt::format("'{}' was not expected", extra));
+    const std::string name = extra.substr(2, extra.find('=') - 2);
+    for (const auto& [foreign, answer] : kForeign) {
+      if (name == foreign || (foreign.starts_with("dgc_") && name.starts_with("dgc_")))
+        throw UsageError(fmt::format("--{}: {}", name, answer));
+    }
+    std::vector<std::string> names;
+    for (const train::Field& field : train::fields()) names.emplace_back(field.name);
+    const std::string close = nearest(name, names);
+    throw UsageError(fmt::format("unknown flag --{}{}", name,
+                                 close.empty() ? "" : fmt::format(", did you mean --{}?", close)));
+  }
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, Globals& globals) {
+  check_extras(command);
+  train::TrainConfig config;
+  if (!flags.config.empty())
+    train::read_config_file(config, file::read(flags.config, 1U << 20), flags.config);
+  for (const auto& [name, value] : flags.given) {
+    const std::string strategy = lower(value);
+    if (name == "distribution_strategy" && (strategy == "parameter_server" || strategy == "tpu"))
+      throw UsageError(
+          fmt::format("--distribution_strategy {}: not built in yet; multi_worker_mirrored trains "
+                      "on many hosts",
+                      value));
+    const bool is_word = name == "distribution_strategy" || name == "reduction" ||
+                         name == "dtype" || name == "optimizer";
+    train::set_field(config, name, is_word ? strategy : value);
+  }
+  if (config.distribution_strategy == "default") config.distribution_strategy = "off";
+  if (config.dtype == "fp32" || config.dtype == "float32") config.dtype = "f32";
+  if (config.dtype == "bfloat16") config.dtype = "bf16";
+  // The first run of a newcomer: the whole course of the learning rate in one line.
+  const bool untouched = !flags.given.contains("learning_rate") &&
+                         !flags.given.contains("learning_rate_strategy") && flags.config.empty();
+  if (untouched && config.model == "resnet_tiny" && config.max_number_of_steps == 0)
+    config.learning_rate_strategy =
+        fmt::format("{0}:0->0.2,{1}:0.2->0", 0.2 * static_cast<double>(config.train_epochs),
+                    config.train_epochs);
+  const auto part = Part::open("train", part_folders(globals.knobs().text("parts")));
+  globals.exit_code = part->function<int(const char*, int)>("horon_train_run")(
+      to_json(config).dump().c_str(), only_evaluates ? 1 : 0);
+  // LibTorch's threads and ours end with the process.
+  std::cout.flush();
+}
+
+}  // namespace
+
+void add_train_commands(CLI::App& app, Globals& globals) {
+  for (const bool only_evaluates : {false, true}) {
+    auto* command = app.add_subcommand(
+        only_evaluates ? "evaluate" : "train",
+        only_evaluates
+            ? "Evaluates a checkpoint: every sample of the test set once, on any number of ranks"
+            : "Trains a network, on one process or, under `horon run`, on many");
+    auto flags = std::make_shared<TrainFlags>();
+    add_fields(*command, *flags);
+    command->footer(
+        "Without any flag: resnet_tiny on shapes10, ten epochs. On many: horon run -np 4 horon "
+        "train ...\n"
+        "Exit code 75: interrupted, a checkpoint was written, the same command goes on.");
+    command->callback([command, flags, only_evaluates, &globals] {
+      run(*command, *flags, only_evaluates, globals);
+    });
+  }
+}
+
+}  // namespace horon::cli

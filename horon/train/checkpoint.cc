@@ -1,0 +1,179 @@
+#include "horon/train/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/base/text.h"
+#include "horon/base/time.h"
+#include "horon/file/digest.h"
+#include "horon/file/file.h"
+
+namespace horon::train {
+namespace {
+
+constexpr const char* kModel = "model.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kPrefix = "ckpt-";
+constexpr uint64_t kMostBytes = uint64_t{64} << 30;
+
+void sync_folder(const std::string& folder) {
+  const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || (fsync(fd.get()) != 0 && errno != EINVAL)) throw io_error("fsync " + folder);
+}
+
+nlohmann::json write_part(const std::string& folder, const char* name, const TensorMap& tensors) {
+  const std::string path = file::join(folder, name);
+  failpoint("before_file");
+  file::write(path, pack_safetensors(tensors));
+  failpoint("after_file");
+  return {{"bytes", file::stat(path)->bytes}, {"sha256", file::digest_of(path, "sha256")}};
+}
+
+TensorMap read_part(const std::string& folder, const char* name, const nlohmann::json& manifest) {
+  const std::string path = file::join(folder, name);
+  const auto info = file::stat(path);
+  const nlohmann::json& entry = manifest.at("files").at(name);
+  if (!info) throw Error(path + ": it is not there", ExitCode::kCheckpoint);
+  if (info->bytes != entry.at("bytes").get<uint64_t>())
+    throw Error(
+        fmt::format("{}: {} bytes instead of {}", path, info->bytes, entry.at("bytes").dump()),
+        ExitCode::kCheckpoint);
+  if (file::digest_of(path, "sha256") != entry.at("sha256").get<std::string>())
+    throw Error(path + ": its checksum is wrong", ExitCode::kCheckpoint);
+  return unpack_safetensors(file::read(path, kMostBytes), path);
+}
+
+}  // namespace
+
+void failpoint(const char* name) {
+  static const std::string wanted =
+      std::getenv("HORON_FAILPOINT") != nullptr ? std::getenv("HORON_FAILPOINT") : "";
+  if (wanted.empty()) return;
+  static int passed = 0;
+  const size_t colon = wanted.find(':');
+  if (wanted.substr(0, colon) != name) return;
+  const int at = colon == std::string::npos ? 1 : std::atoi(wanted.c_str() + colon + 1);
+  if (++passed == at) kill(getpid(), SIGKILL);
+}
+
+CheckpointStore::CheckpointStore(std::string folder, uint64_t keep)
+    : folder_(std::move(folder)), keep_(std::max<uint64_t>(keep, 1)) {}
+
+CheckpointStore::~CheckpointStore() {
+  if (writer_.joinable()) writer_.join();
+}
+
+std::string CheckpointStore::path_of(uint64_t step) const {
+  return file::join(folder_, fmt::format("{}{:08}", kPrefix, step));
+}
+
+void CheckpointStore::save(const Snapshot& snapshot) {
+  const std::string target = path_of(snapshot.step);
+  const std::string fresh = target + ".part";
+  failpoint("before_folder");
+  if (file::exists(fresh)) file::remove_tree(fresh);
+  file::make_folder(fresh);
+  nlohmann::json files;
+  files[kModel] = write_part(fresh, kModel, snapshot.model);
+  files[kOptimizer] = write_part(fresh, kOptimizer, snapshot.optimizer);
+  const nlohmann::json manifest = {{"format", 1},
+                                   {"step", snapshot.step},
+                                   {"epoch", snapshot.position.epoch},
+                                   {"next", snapshot.position.next},
+                                   {"files", files},
+                                   {"config", to_json(snapshot.config)},
+                                   {"ranks", snapshot.ranks},
+                                   {"best_accuracy", snapshot.best_accuracy},
+                                   {"date", utc_now()}};
+  failpoint("before_manifest");
+  file::write(file::join(fresh, kManifest), manifest.dump(1) + "\n");
+  failpoint("after_manifest");
+  sync_folder(fresh);
+  if (file::exists(target)) file::remove_tree(target);
+  failpoint("before_rename");
+  file::rename(fresh, target);  // and the folder above is synced
+  failpoint("after_rename");
+  std::vector<uint64_t> there = steps();
+  while (there.size() > keep_) {
+    failpoint("before_remove");
+    file::remove_tree(path_of(there.front()));
+    there.erase(there.begin());
+  }
+}
+
+void CheckpointStore::save_later(Snapshot snapshot) {
+  finish();
+  writer_ = std::jthread([this, kept = std::move(snapshot)] {
+    try {
+      save(kept);
+    } catch (...) {
+      failed_ = std::current_exception();
+    }
+  });
+}
+
+void CheckpointStore::finish() {
+  if (writer_.joinable()) writer_.join();
+  if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
+}
+
+std::vector<uint64_t> CheckpointStore::steps() const {
+  std::vector<uint64_t> found;
+  if (!file::exists(folder_)) return found;
+  for (const file::FileInfo& entry : file::list(folder_)) {
+    const std::string name = file::base_name(entry.path);
+    if (!entry.is_folder || !name.starts_with(kPrefix)) continue;
+    const auto number = parse_number(name.substr(std::string(kPrefix).size()));
+    if (number && *number >= 0) found.push_back(static_cast<uint64_t>(*number));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Snapshot CheckpointStore::load(const std::string& checkpoint) {
+  const std::string path = file::join(checkpoint, kManifest);
+  try {
+    const auto manifest = nlohmann::json::parse(file::read(path, 16U << 20));
+    Snapshot snapshot;
+    snapshot.step = manifest.at("step").get<uint64_t>();
+    snapshot.position = {manifest.at("epoch").get<uint64_t>(), manifest.at("next").get<uint64_t>()};
+    snapshot.config = config_from_json(manifest.at("config"));
+    snapshot.ranks = manifest.at("ranks").get<int>();
+    snapshot.best_accuracy = manifest.at("best_accuracy").get<double>();
+    snapshot.model = read_part(checkpoint, kModel, manifest);
+    snapshot.optimizer = read_part(checkpoint, kOptimizer, manifest);
+    return snapshot;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(fmt::format("{}: {}", path, error.what()), ExitCode::kCheckpoint);
+  } catch (const IoError& error) {
+    throw Error(error.what(), ExitCode::kCheckpoint);
+  } catch (const UsageError& error) {
+    throw Error(fmt::format("{}: {}", path, error.what()), ExitCode::kCheckpoint);
+  }
+}
+
+std::optional<Snapshot> CheckpointStore::load_newest(
+    const std::function<void(const std::string&)>& warn) const {
+  std::vector<uint64_t> there = steps();
+  for (; !there.empty(); there.pop_back()) {
+    try {
+      return load(path_of(there.back()));
+    } catch (const Error& error) {
+      warn(fmt::format("checkpoint {} is damaged and passed over: {}", there.back(), error.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace horon::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "horon/runtime/runtime.h"
+#include "horon/train/optimizer.h"
+#include "horon/train/replica.h"
+
+namespace horon::train {
+
+// What one step of all ranks together came to.
+struct StepSums {
+  Score score;
+  double stops = 0;   // ranks that were asked to stop
+  double flawed = 0;  // ranks whose loss was not finite
+};
+
+// One rank's part of a batch: a logical shard.
+struct Shard {
+  uint64_t number = 0;  // of the whole batch
+  Replica::Samples samples;
+};
+
+// Computes gradients of this rank's shards and sums them over all ranks; statistics of batch norm
+// are averaged by the number of samples. After step() every rank has the same gradients (slices())
+// and the same statistics. Called by all ranks.
+class GradientSync {
+ public:
+  virtual ~GradientSync() = default;
+  virtual const std::vector<Slice>& slices() const = 0;
+  // `passes`: the shards of each backward pass. `global`: samples of each pass on all ranks.
+  virtual StepSums step(const std::vector<std::vector<Shard>>& passes,
+                        const std::vector<uint64_t>& global, bool stop) = 0;
+};
+
+// Buckets are reduced while the backward pass still runs; the same bits from run to run.
+std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica);
+// The canonical tree over logical shards: the same bits on any number of ranks.
+std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards);
+
+}  // namespace horon::train

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "horon/train/replica.h"
+
+namespace horon::train {
+
+// A network: pictures (N x C x H x W) to logits (N x classes).
+class Model : public torch::nn::Module {
+ public:
+  virtual torch::Tensor forward(torch::Tensor x) = 0;
+};
+
+// What dropout draws its masks from; set by the replica for the thread that runs the model.
+struct DropoutKey {
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  std::span<const uint64_t> samples;
+};
+DropoutKey& dropout_key();
+
+// Zeros each value with probability `rate`, by (seed, step, sample, layer) alone.
+class CounterDropout : public torch::nn::Module {
+ public:
+  CounterDropout(double rate, uint32_t layer) : rate_(rate), layer_(layer) {}
+  torch::Tensor forward(const torch::Tensor& x) const;
+
+ private:
+  double rate_;
+  uint32_t layer_;
+};
+
+using ModelMaker = std::function<std::shared_ptr<Model>(const ModelShape& shape)>;
+// A user's own model under a name of its own; before training begins.
+void register_model(const std::string& name, ModelMaker maker);
+std::shared_ptr<Model> make_model(const std::string& name, const ModelShape& shape);
+
+void add_residual_models();
+void add_small_models();
+
+}  // namespace horon::train

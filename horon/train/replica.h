@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horon/train/config.h"
+#include "horon/train/safetensors.h"
+
+namespace horon::train {
+
+struct ModelShape {
+  int classes = 10;
+  int image_size = 32;
+  int channels = 3;
+};
+
+// An array of the model that others read and write in place.
+struct ModelArray {
+  std::string name;
+  float* data = nullptr;
+  uint64_t count = 0;
+  bool decays = false;  // parameters: weight decay applies
+};
+
+struct Score {  // sums over samples
+  double loss = 0;
+  double top1 = 0;
+  double top5 = 0;
+  double count = 0;
+};
+
+// A model on one device, with LibTorch behind it and none of its types in front. One thread at a
+// time; several replicas may live in one process.
+class Replica {
+ public:
+  Replica(const TrainConfig& config, const ModelShape& shape, int threads);
+  ~Replica();
+
+  const std::vector<ModelArray>& parameters() const;
+  const std::vector<ModelArray>& statistics() const;  // running means and variances
+  uint64_t parameter_count() const;
+
+  struct Samples {
+    const float* pixels = nullptr;  // count x channels x size x size
+    std::span<const int64_t> labels;
+    std::span<const uint64_t> numbers;  // for dropout
+    uint64_t step = 0;
+  };
+  // Gradients of (sum of losses) / divisor: on_gradient(i, values) for each parameter, as soon as
+  // it is there, in the parameter's own layout; those without one get none.
+  Score train(const Samples& samples, double divisor,
+              const std::function<void(size_t parameter, const float* gradient)>& on_gradient);
+  Score evaluate(const Samples& samples);
+
+  TensorMap state() const;
+  // Error (exit code 13) for missing or other tensors.
+  void load(const TensorMap& tensors);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::vector<std::string> model_names();
+
+}  // namespace horon::train

@@ -1,0 +1,91 @@
+#include "horon/train/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "horon/base/error.h"
+#include "horon/base/text.h"
+
+namespace horon::train {
+namespace {
+
+double number(const std::string& text, const std::string& whole) {
+  const auto value = parse_number(trim(text));
+  if (!value)
+    throw UsageError(fmt::format("--learning_rate_strategy {}: '{}' is no number", whole, text));
+  return *value;
+}
+
+double between(double from, double to, double share, bool exponential) {
+  return exponential ? from * std::pow(to / from, share) : from + (to - from) * share;
+}
+
+}  // namespace
+
+Schedule::Schedule(const TrainConfig& config, double epochs, uint64_t global_batch)
+    : shape_(config.learning_rate_strategy),
+      rate_(config.learning_rate),
+      warmup_(config.lr_warmup_epochs),
+      warms_exponentially_(config.lr_warmup_strategy == "exponential"),
+      epochs_(epochs),
+      power_(config.lr_power),
+      end_(config.lr_end) {
+  const double factor = config.scale_lr == "linear" ? static_cast<double>(global_batch) /
+                                                          static_cast<double>(config.lr_base_batch)
+                                                    : 1.0;
+  rate_ *= factor;
+  if (shape_.empty() || shape_ == "cosine" || shape_ == "polynomial") return;
+  double last = 0;
+  for (const std::string& part : split(shape_, ',')) {
+    const size_t colon = part.find(':');
+    if (colon == std::string::npos)
+      throw UsageError(fmt::format(
+          "--learning_rate_strategy {}: 'epoch:rate' stages, cosine or polynomial are wanted",
+          shape_));
+    const std::string rates = part.substr(colon + 1);
+    const size_t linear = rates.find("->");
+    const size_t curved = rates.find("=>");
+    const size_t arrow = std::min(linear, curved);
+    Stage stage{number(part.substr(0, colon), shape_), 0, 0, curved < linear};
+    stage.from = number(rates.substr(0, arrow), shape_) * factor;
+    stage.to =
+        arrow == std::string::npos ? stage.from : number(rates.substr(arrow + 2), shape_) * factor;
+    if (stage.end <= last)
+      throw UsageError(fmt::format("--learning_rate_strategy {}: epoch {} does not come after {}",
+                                   shape_, stage.end, last));
+    if (stage.exponential && (stage.from <= 0 || stage.to <= 0))
+      throw UsageError(
+          fmt::format("--learning_rate_strategy {}: '=>' needs rates above 0", shape_));
+    last = stage.end;
+    stages_.push_back(stage);
+  }
+}
+
+double Schedule::at(double epoch) const {
+  if (!stages_.empty()) {
+    double begin = 0;
+    for (const Stage& stage : stages_) {
+      if (epoch < stage.end)
+        return between(stage.from, stage.to, (epoch - begin) / (stage.end - begin),
+                       stage.exponential);
+      begin = stage.end;
+    }
+    return stages_.back().to;
+  }
+  if (epoch < warmup_) {
+    const double start = warms_exponentially_ ? rate_ * 0.01 : 0.0;
+    return between(start, rate_, epoch / warmup_, warms_exponentially_);
+  }
+  // What is left after the warm-up is the whole of the decay.
+  const double share =
+      epochs_ > warmup_ ? std::clamp((epoch - warmup_) / (epochs_ - warmup_), 0.0, 1.0) : 1.0;
+  if (shape_ == "cosine")
+    return end_ + (rate_ - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
+  if (shape_ == "polynomial") return end_ + (rate_ - end_) * std::pow(1.0 - share, power_);
+  return rate_;
+}
+
+}  // namespace horon::train
