@@ -53,6 +53,7 @@ void add_fields(CLI::App& command, TrainFlags& flags) {
     option->type_name(std::holds_alternative<bool train::TrainConfig::*>(field.member) ? "BOOL"
                                                                                        : "");
     if (std::holds_alternative<bool train::TrainConfig::*>(field.member)) option->expected(0, 1);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // of a flag that is given twice
   }
   command.add_option("--config", flags.config, "file with 'name = value' lines; flags win over it");
   command.allow_extras();  // named with the nearest one below

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -62,6 +63,9 @@ int run_replicas(const TrainConfig& config, bool only_evaluates, const World& wo
 int run_process(const TrainConfig& config, bool only_evaluates) {
   try {
     const StopOnSignal signals;
+    // LibTorch 2.15's bf16 convolutions were seen to end with SIGILL (tilezero) on a CPU with AMX.
+    if (config.dtype == "bf16") setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
+
     const Knobs knobs = Knobs::resolve({}, process_env, "");
     const World world = join_world(knobs);
     check_config(config, world.size * replicas_of(config));

@@ -1,0 +1,250 @@
+"""Training as people do it: the same bits on any number of ranks, killed and resumed, stopped, with bad input."""
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HORON = os.path.join(os.environ["HORON_BIN"], "horon")
+SLACK = int(os.environ.get("HORON_TEST_SLACK", "1"))
+SMALL = ["--train_samples", "200", "--batch_size", "48", "--learning_rate", "0.1", "--epochs_between_evals", "0"]
+EXACT = SMALL + ["--reduction", "exact", "--logical_shards", "8", "--max_number_of_steps", "12"]
+
+
+def command(ranks, *arguments):
+    launcher = [HORON, "run", "-np", str(ranks)] if ranks > 1 else []
+    return [*launcher, HORON, "train", *map(str, arguments)]
+
+
+def run(ranks, *arguments, code=0, env=None, what="train"):
+    line = command(ranks, *arguments)
+    line[line.index("train")] = what
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120 * SLACK, env={**os.environ, **(env or {})})
+    assert code is None or done.returncode == code, (line, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout + done.stderr
+
+
+def losses(text):
+    return re.findall(r"step (\d+) loss (\S+)", text)
+
+
+def digest(folder, step):
+    with open(os.path.join(folder, f"ckpt-{step:08}", "model.safetensors"), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def tensors(path):
+    """A safetensors reader of its own."""
+    with open(path, "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    found = {}
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        raw = data[8 + length + first:8 + length + last]
+        found[name] = struct.unpack(f"<{len(raw) // 4}f", raw)
+    return found
+
+
+class Runs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.TemporaryDirectory()
+        cls.reference = os.path.join(cls.shared.name, "reference")
+        cls.reference_losses = losses(run(1, *EXACT, "--hex_loss", "--model_dir", cls.reference))
+        cls.reference_digest = digest(cls.reference, 12)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.cleanup()
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.at = lambda *names: os.path.join(self.folder.name, *names)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def check_end(self, folder):
+        self.assertEqual(digest(folder, 12), self.reference_digest)
+
+
+class SameBits(Runs):
+    def test_on_any_number_of_ranks(self):
+        self.assertEqual(len(self.reference_losses), 12)
+        for ranks in (2, 3, 4):
+            said = run(ranks, *EXACT, "--hex_loss", "--model_dir", self.at(str(ranks)))
+            self.assertEqual(losses(said), self.reference_losses)
+            self.check_end(self.at(str(ranks)))
+
+    def test_with_replicas_inside_a_process(self):
+        said = run(1, *EXACT, "--hex_loss", "--distribution_strategy", "mirrored", "--num_gpus", 2, "--model_dir", self.at("a"))
+        self.assertEqual(losses(said), self.reference_losses)
+        self.check_end(self.at("a"))
+        run(2, *EXACT, "--distribution_strategy", "multi_worker_mirrored", "--num_gpus", 2, "--model_dir", self.at("b"))
+        self.check_end(self.at("b"))
+
+    def test_over_gloo_beside_libtorch(self):
+        run(2, *EXACT, "--model_dir", self.at("a"), env={"HORON_BACKEND": "gloo"})
+        self.check_end(self.at("a"))
+
+    def test_remainders_of_one_and_two_samples(self):
+        for samples in (97, 98):
+            exact = ["--train_samples", samples, "--batch_size", 48, "--learning_rate", 0.1, "--reduction", "exact", "--train_epochs", 2,
+                     "--epochs_between_evals", 0]
+            one = losses(run(1, *exact, "--hex_loss", "--model_dir", self.at(f"1-{samples}")))
+            three = losses(run(3, *exact, "--hex_loss", "--model_dir", self.at(f"3-{samples}")))
+            self.assertEqual(one, three)
+            self.assertEqual(len(one), {97: 4, 98: 6}[samples])
+
+    def test_fast_is_the_same_from_run_to_run_and_near_on_other_ranks(self):
+        arguments = [*SMALL, "--max_number_of_steps", 10, "--model", "lenet", "--learning_rate", 0.02]
+        for name, ranks in (("a", 2), ("b", 2), ("c", 1), ("d", 3)):
+            run(ranks, *arguments, "--model_dir", self.at(name), "--threads_per_rank", 1)
+        self.assertEqual(digest(self.at("a"), 10), digest(self.at("b"), 10))
+        one, three = (tensors(self.at(name, "ckpt-00000010", "model.safetensors")) for name in "cd")
+        self.assertEqual(one.keys(), three.keys())
+        for name in one:  # no batch norm, and dropout by sample: equal but for rounding
+            self.assertLess(max(abs(a - b) for a, b in zip(one[name], three[name])), 2e-5, name)
+
+
+class Kills(Runs):
+    SAVING = [*EXACT, "--save_checkpoints_steps", "3", "--keep_checkpoint_max", "2"]
+
+    def test_at_every_step_of_a_save(self):
+        places = ["before_folder:2", "before_file:3", "after_file:3", "before_file:4", "after_file:4", "before_manifest:2",
+                  "after_manifest:2", "before_rename:2", "after_rename:2", "before_remove:1", "before_file:1", "before_rename:1"]
+        for i, place in enumerate(places):
+            folder = self.at(place)
+            first, second = 1 + i % 3, 1 + (i + 1) % 3
+            run(first, *self.SAVING, "--model_dir", folder, env={"HORON_FAILPOINT": place}, code=None)
+            self.assertFalse(os.path.exists(os.path.join(folder, "ckpt-00000012")), place)
+            run(second, *self.SAVING, "--model_dir", folder)
+            self.check_end(folder)
+            self.assertEqual([name for name in os.listdir(folder) if "part" in name], [], place)
+
+    def test_at_random_moments(self):
+        chance = random.Random(os.environ.get("HORON_TEST_SEED", "7"))
+        for i in range(int(os.environ.get("HORON_TEST_KILLS", "4"))):
+            folder = self.at(str(i))
+            process = subprocess.Popen(command(1 + i % 2, *self.SAVING, "--model_dir", folder), stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, start_new_session=True)
+            try:
+                process.wait(chance.uniform(0.2, 1.2))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            run(1 + (i + 1) % 3, *self.SAVING, "--model_dir", folder)
+            self.check_end(folder)
+
+    def test_a_signal_makes_one_checkpoint_and_says_how_to_go_on(self):
+        for ranks in (1, 2):
+            folder = self.at(str(ranks))
+            arguments = [*EXACT, "--save_checkpoints_epochs", "0", "--hex_loss", "--model_dir", folder]
+            process = subprocess.Popen(command(ranks, *arguments, "--max_number_of_steps", "100000"), stdout=subprocess.PIPE, text=True)
+            for line in process.stdout:
+                if "step 5 loss" in line:
+                    process.send_signal(signal.SIGTERM)
+                    break
+            rest = process.stdout.read()
+            self.assertEqual(process.wait(60), 75, rest)
+            self.assertIn(f"--model_dir {folder}", rest)
+            checkpoints = [name for name in os.listdir(folder) if name.startswith("ckpt-")]
+            self.assertEqual(len(checkpoints), 1)
+
+
+class Faults(Runs):
+    def test_a_damaged_checkpoint_is_passed_over(self):
+        folder = self.at("a")
+        run(1, *EXACT, "--save_checkpoints_steps", 4, "--model_dir", folder)
+        with open(os.path.join(folder, "ckpt-00000012", "model.safetensors"), "r+b") as file:
+            file.seek(5000)
+            file.write(b"x")
+        said = run(2, *EXACT, "--model_dir", folder)
+        self.assertIn("checkpoint 12 is damaged", said)
+        self.check_end(folder)
+
+    def test_other_settings_are_refused_by_name(self):
+        folder = self.at("a")
+        shutil.copytree(self.reference, folder)
+        said = run(1, *EXACT, "--model_dir", folder, "--momentum", 0.8, "--max_number_of_steps", 20, code=18)
+        self.assertIn("momentum: 0.8 was 0.9", said)
+        run(1, *EXACT, "--model_dir", folder, "--max_number_of_steps", 20)  # longer is fine
+        self.assertTrue(os.path.exists(os.path.join(folder, "ckpt-00000020")))
+
+    def test_numbers_that_are_not_finite(self):
+        said = run(2, *SMALL, "--max_number_of_steps", 30, "--learning_rate", 1e30, "--model_dir", self.at("a"), code=None)
+        self.assertIn("is not finite", said)
+        said = run(1, *SMALL, "--max_number_of_steps", 30, "--learning_rate", 1e30, "--model_dir", self.at("b"), code=17)
+        run(1, *SMALL, "--max_number_of_steps", 6, "--learning_rate", 1e30, "--nan_policy", "skip-step", "--model_dir", self.at("c"))
+
+    def test_a_full_disk(self):
+        folder = self.at("small")
+        os.mkdir(folder)
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1000k", "tmpfs", folder]).returncode != 0:
+            self.skipTest("needs root, to make a small disk")
+        try:
+            said = run(1, *EXACT, "--save_checkpoints_steps", 2, "--keep_checkpoint_max", 1, "--model_dir", folder, code=13)
+            self.assertIn("No space left", said)
+            good = [name for name in os.listdir(folder) if re.fullmatch(r"ckpt-\d+", name)]
+            self.assertEqual(len(good), 1)  # the one before is whole
+        finally:
+            subprocess.run(["umount", folder])
+
+
+class Commands(Runs):
+    def test_evaluation_is_the_same_on_any_number_of_ranks(self):
+        found = set()
+        for ranks in (1, 3):
+            said = run(ranks, *EXACT, "--model_dir", self.reference, what="evaluate")
+            found.add(re.search(r"top-1 (\S+) %, top-5 (\S+) %", said).groups())
+            self.assertIn("2000 samples", said)
+        self.assertEqual(len(found), 1)
+
+    def test_mistakes_are_one_line(self):
+        for arguments, wanted in ((["--lerning_rate", "1"], "did you mean --learning_rate"),
+                                  (["--ps_hosts", "a"], "parameter servers"),
+                                  (["--dgc_momentum_type", "vanilla"], "not built in yet"),
+                                  (["--use_fp16"], "--dtype bf16"),
+                                  (["--distribution_strategy", "tpu"], "not built in yet"),
+                                  (["--model", "resnet_tinny"], "did you mean 'resnet_tiny'"),
+                                  (["--optimizer", "momentun"], "did you mean 'momentum'"),
+                                  (["--batch_size", "0"], "--batch_size 0"),
+                                  (["--num_gpus", "2"], "mirrored"),
+                                  (["--learning_rate_strategy", "5:1,3:2"], "does not come after"),
+                                  (["--dataset", "cifar10", "--data_dir", "/none"], "horon data download cifar10")):
+            said = run(1, *arguments, "--model_dir", self.at("x"), code=2)
+            self.assertIn(wanted, said)
+        self.assertIn("--logical_shards 2", run(3, *SMALL, "--reduction", "exact", "--logical_shards", 2, "--model_dir", self.at("x"), code=None))
+
+    def test_a_config_file_and_what_is_kept(self):
+        with open(self.at("c"), "w") as file:
+            file.write("train_samples = 100\nmax_number_of_steps = 3  # short\nbatch_size = 20\n")
+        run(1, "--config", self.at("c"), "--model_dir", self.at("run"), "--batch_size", 25)
+        with open(self.at("run", "config.json")) as file:
+            kept = json.load(file)
+        self.assertEqual((kept["train_samples"], kept["batch_size"], kept["model"]), (100, 25, "resnet_tiny"))
+        self.assertTrue(os.path.exists(self.at("run", "ckpt-00000003", "manifest.json")))
+
+    def test_accumulated_batches(self):
+        run(2, *SMALL, "--backward_passes_per_step", 2, "--max_number_of_steps", 4, "--model_dir", self.at("a"))
+        self.assertTrue(os.path.exists(self.at("a", "ckpt-00000004")))
+
+    def test_every_model_and_type_takes_a_step(self):
+        for model in ("lenet", "workshop_cnn", "resnet_v1_20", "resnet_v1_18", "resnet_v1_50"):
+            run(1, "--model", model, "--train_samples", 8, "--batch_size", 4, "--max_number_of_steps", 1, "--epochs_between_evals", 0,
+                "--validation_split", 4, "--model_dir", self.at(model))
+        run(1, *SMALL, "--dtype", "bf16", "--max_number_of_steps", 2, "--model_dir", self.at("bf16"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, warnings="ignore")
