@@ -18,7 +18,8 @@ test-deps:
 	@tools/install_deps.sh --tests
 
 libtorch: deps
-	@tools/install_libtorch.sh >/dev/null
+	@tools/install_libtorch.sh >/dev/null || echo "without LibTorch: the trainer is left out"
+
 
 build: libtorch ## the optimised program, at build/release/bin/horon
 	@cmake --preset release -DHORON_BUILD_TESTS=OFF >/dev/null

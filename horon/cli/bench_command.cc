@@ -15,6 +15,7 @@
 #include "horon/cli/bench_plan.h"
 #include "horon/cli/bench_rank.h"
 #include "horon/cli/bench_runtime.h"
+#include "horon/cli/bench_train.h"
 #include "horon/cli/commands.h"
 #include "horon/cli/machine.h"
 #include "horon/cli/ranks.h"
@@ -222,6 +223,7 @@ void add_bench_command(CLI::App& app, Globals& globals) {
   add_bench_launch(*bench, globals);
   add_bench_runtime(*bench, globals);
   add_bench_input(*bench);
+  add_bench_train(*bench, globals);
 
   auto* rank = bench->add_subcommand("rank", "")->group("");  // started by the above
   auto rank_options = std::make_shared<BenchRankOptions>();

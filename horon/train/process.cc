@@ -11,15 +11,17 @@
 #include "horon/base/signal.h"
 #include "horon/base/version.h"
 #include "horon/comm/join.h"
+#include "horon/train/bench.h"
 #include "horon/train/trainer.h"
 
 namespace horon::train {
-namespace {
 
-int report(const Error& error) {
+static int report(const Error& error) {
   fmt::print(stderr, "horon: {}\n", error.what());
   return static_cast<int>(error.exit_code());
 }
+
+namespace {
 
 // Each replica is a rank of its own: 2 processes of 2 are 4 ranks.
 int run_replicas(const TrainConfig& config, bool only_evaluates, const World& world,
@@ -78,6 +80,18 @@ int run_process(const TrainConfig& config, bool only_evaluates) {
 }
 
 }  // namespace horon::train
+
+// `plan`: JSON, see bench.h. What was measured goes to the file that it names; the exit code.
+extern "C" HORON_API int horon_train_bench(const char* plan) {
+  try {
+    horon::train::run_bench(plan);
+    return 0;
+  } catch (const horon::Error& error) {
+    return horon::train::report(error);
+  } catch (const std::exception& error) {
+    return horon::train::report(horon::Error(error.what()));
+  }
+}
 
 extern "C" HORON_API const char* horon_part_version() { return horon::kBuildId; }
 

@@ -186,7 +186,48 @@ Score Replica::evaluate(const Samples& samples) {
   return state_->score_of(logits, labels, state_->loss_of(logits, labels));
 }
 
-TensorMap Replica::state() const {
+struct BareLoop::State {
+  ModelShape shape;
+  std::shared_ptr<Model> model;
+  std::unique_ptr<torch::optim::SGD> optimizer;
+};
+
+BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape)
+    : state_(std::make_unique<State>()) {
+  state_->shape = shape;
+  torch::manual_seed(config.seed);
+  state_->model = make_model(config.model, shape);
+  for (auto& parameter : state_->model->parameters()) {
+    torch::NoGradGuard guard;
+    if (parameter.dim() == 4)
+      parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+  state_->optimizer = std::make_unique<torch::optim::SGD>(
+      state_->model->parameters(), torch::optim::SGDOptions(config.learning_rate)
+                                       .momentum(config.momentum)
+                                       .nesterov(config.nesterov)
+                                       .weight_decay(config.weight_decay));
+}
+BareLoop::~BareLoop() = default;
+
+void BareLoop::step(const Replica::Samples& samples) {
+  const auto count = static_cast<int64_t>(samples.labels.size());
+  const auto x = torch::from_blob(const_cast<float*>(samples.pixels),
+                                  {count, state_->shape.channels, state_->shape.image_size,
+                                   state_->shape.image_size},
+                                  torch::kFloat32)
+                     .contiguous(torch::MemoryFormat::ChannelsLast);
+  const auto labels =
+      torch::from_blob(const_cast<int64_t*>(samples.labels.data()), {count}, torch::kInt64);
+  state_->model->train();
+  state_->optimizer->zero_grad();
+  torch::nn::functional::cross_entropy(state_->model->forward(x), labels).backward();
+  state_->optimizer->step();
+}
+
+namespace {
+
+TensorMap state_of(const Model& model) {
   torch::NoGradGuard guard;
   TensorMap map;
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
@@ -197,10 +238,15 @@ TensorMap Replica::state() const {
     one.bytes.assign(reinterpret_cast<const char*>(plain.data_ptr<float>()),
                      static_cast<size_t>(plain.numel()) * 4);
   };
-  for (const auto& item : state_->model->named_parameters()) add(item.key(), item.value());
-  for (const auto& item : state_->model->named_buffers()) add(item.key(), item.value());
+  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) add(item.key(), item.value());
   return map;
 }
+
+}  // namespace
+
+TensorMap Replica::state() const { return state_of(*state_->model); }
+TensorMap BareLoop::state() const { return state_of(*state_->model); }
 
 void Replica::load(const TensorMap& tensors) {
   torch::NoGradGuard guard;

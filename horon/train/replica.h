@@ -64,6 +64,19 @@ class Replica {
   std::unique_ptr<State> state_;
 };
 
+// The same model trained by LibTorch alone, in the plainest loop: what ours is measured against.
+class BareLoop {
+ public:
+  BareLoop(const TrainConfig& config, const ModelShape& shape);
+  ~BareLoop();
+  void step(const Replica::Samples& samples);
+  TensorMap state() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 std::vector<std::string> model_names();
 
 }  // namespace horon::train

@@ -1,0 +1,141 @@
+#include "horon/cli/bench_train.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/base/part.h"
+#include "horon/base/thread.h"
+#include "horon/cli/record.h"
+#include "horon/file/file.h"
+
+namespace horon::cli {
+namespace {
+
+struct TrainBenchOptions {
+  bool quick = false;
+  std::string json;
+  std::string peers;
+  std::string peer_script = "benchmarks/peers/ddp_peer.py";
+};
+
+double median(const nlohmann::json& times) {
+  auto values = times.get<std::vector<double>>();
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+class Bench {
+ public:
+  explicit Bench(const TrainBenchOptions& options) : options_(options) {}
+
+  void run() {
+    const int rounds = options_.quick ? 8 : 30;
+    const int cores = static_cast<int>(usable_cores().size());
+    // Two ranks of one thread; what two busy cores take from each other is in both.
+    const auto scaling = measure(2, {{"what", "scaling"},
+                                     {"model", "resnet_v1_50"},
+                                     {"batch", 64},
+                                     {"rounds", rounds},
+                                     {"threads", 1}});
+    keep("scaling_efficiency_2", scaling, "alone", "together");
+    const auto bare = measure(1, {{"what", "libtorch"},
+                                  {"model", "resnet_v1_50"},
+                                  {"batch", 64},
+                                  {"rounds", rounds},
+                                  {"threads", 1}});
+    keep("step_over_libtorch", bare, "alone", "libtorch");
+    const auto input = measure(1, {{"what", "input"},
+                                   {"model", "resnet_v1_20"},
+                                   {"batch", 128},
+                                   {"rounds", 2 * rounds},
+                                   {"threads", cores}});
+    keep("real_input_over_constant_batch", input, "real", "constant");
+    const auto exact = measure(1, {{"what", "exact"},
+                                   {"model", "resnet_v1_50"},
+                                   {"batch", 128},
+                                   {"rounds", rounds / 2},
+                                   {"threads", 1}});
+    keep("exact_over_fast_step", exact, "exact", "alone");
+    const auto small = measure(1, {{"what", "exact"},
+                                   {"model", "resnet_v1_20"},
+                                   {"batch", 128},
+                                   {"rounds", rounds},
+                                   {"threads", 1}});
+    keep("exact_over_fast_step_resnet20", small, "exact", "alone");
+    if (!options_.peers.empty()) peers(rounds);
+  }
+
+  nlohmann::json results = nlohmann::json::object();
+  nlohmann::json summary = nlohmann::json::object();
+
+ private:
+  nlohmann::json measure(int ranks, nlohmann::json plan) {
+    const std::string out = folder_.path() + "/out.json";
+    plan["out"] = out;
+    const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+    const std::string command =
+        fmt::format("'{0}' run -np {1} '{0}' bench train-rank '{2}'", program, ranks, plan.dump());
+    if (std::system(command.c_str()) != 0) throw Error("a measurement failed: " + command);
+    return nlohmann::json::parse(file::read(out));
+  }
+
+  // The ratio of medians, and that of the same thing measured twice.
+  void keep(const std::string& key, const nlohmann::json& times, const char* a, const char* b) {
+    summary[key] = median(times[a]) / median(times[b]);
+    const char* first = times.contains("constant") ? "constant" : "alone";
+    results[key] = {{"ratio", summary[key]},
+                    {"same_twice", median(times[first]) / median(times["again"])},
+                    {"times", times}};
+    std::cout << fmt::format("{:<34} {:.3f}  (the same twice: {:.3f})\n", key,
+                             summary[key].get<double>(), results[key]["same_twice"].get<double>())
+              << std::flush;
+  }
+
+  void peers(int rounds) {
+    const std::string out = folder_.path() + "/peer.json";
+    const std::string command =
+        fmt::format("'{}' '{}' {} '{}'", options_.peers, options_.peer_script, rounds, out);
+    if (std::system(command.c_str()) != 0) throw Error("the peer did not run: " + command);
+    const auto times = nlohmann::json::parse(file::read(out));
+    keep("ddp_scaling_efficiency_2", times, "alone", "together");
+  }
+
+  TrainBenchOptions options_;
+  TempFolder folder_;
+};
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench, Globals& globals) {
+  auto* train = bench.add_subcommand(
+      "train", "Steps of training: on two ranks, against bare LibTorch, with real input, exact");
+  auto options = std::make_shared<TrainBenchOptions>();
+  train->add_flag("--quick", options->quick, "fewer rounds");
+  train->add_option("--json", options->json, "write the record to this file");
+  train->add_option("--peers", options->peers,
+                    "a Python with torch (`make bench-peers` makes one): DDP beside it");
+  train->add_option("--peer-script", options->peer_script)->capture_default_str();
+  train->callback([options] {
+    check_writable(options->json);
+    Bench run(*options);
+    run.run();
+    if (!options->json.empty())
+      write_file(options->json, make_record(run.results, run.summary).dump(1) + "\n");
+  });
+
+  auto* rank = bench.add_subcommand("train-rank", "")->group("");  // started by the above
+  auto plan = std::make_shared<std::string>();
+  rank->add_option("plan", *plan)->required();
+  rank->callback([plan, &globals] {
+    const auto part = Part::open("train", part_folders(globals.knobs().text("parts")));
+    globals.exit_code = part->function<int(const char*)>("horon_train_bench")(plan->c_str());
+  });
+}
+
+}  // namespace horon::cli

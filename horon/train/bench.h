@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+namespace horon::train {
+
+// One measurement of training, by each rank that was started for it. `plan` is JSON: "what"
+// (scaling, libtorch, input, exact), "model", "batch" (of a rank), "rounds", "threads", "out" (a
+// file, written by rank 0 with the times of each round in seconds).
+void run_bench(const std::string& plan);
+
+}  // namespace horon::train
