@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian: `make run` and `make test`. The rest: `make help`.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps test-deps libtorch build run test check unit bench fuzz format asan tsan tidy bench-peers package docs clean
+.PHONY: help deps test-deps libtorch build run test check unit bench fuzz format asan tsan tidy bench-peers soak package docs clean
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
@@ -85,3 +85,7 @@ clean: ## remove everything that was built
 PEERS := $(or $(HORON_PEERS),$(HOME)/.cache/horon/peers)
 bench-peers: ## a Python environment with the peers of the benchmarks (about 8 GB)
 	@tools/install_peers.sh $(PEERS)
+
+soak: build ## the long ones: 50 kills and resumes, 10 minutes of each fuzzer
+	@cd $(CURDIR) && HORON_BIN=$(CURDIR)/$(RELEASE)/bin HORON_TEST_KILLS=50 /usr/bin/python3 tests/train/train_test.py Kills
+	@tests/fuzz/fuzz_test.sh $(CURDIR)/build/fuzz 600

@@ -3,7 +3,8 @@
 set(HORON_WITH_TORCH AUTO CACHE STRING "Build the trainer: AUTO, ON or OFF")
 set(HORON_TORCH "" CACHE PATH "A LibTorch with include/ and lib/; empty: the one of tools/install_libtorch.sh")
 set(HORON_HAVE_TORCH OFF)
-if(NOT HORON_WITH_TORCH STREQUAL "OFF")
+# LibTorch is not built for sanitizers: the trainer is left out with them unless asked for.
+if(NOT HORON_WITH_TORCH STREQUAL "OFF" AND NOT (HORON_SANITIZE AND HORON_WITH_TORCH STREQUAL "AUTO"))
   set(torch_root "${HORON_TORCH}")
   if(NOT torch_root)
     execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/install_libtorch.sh --check OUTPUT_VARIABLE torch_root

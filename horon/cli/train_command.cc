@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cctype>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -44,12 +45,15 @@ void add_fields(CLI::App& command, TrainFlags& flags) {
     const std::string name = field.name;
     const std::string value = train::get_field(defaults, field);
     const std::string help = value.empty() ? field.help : fmt::format("{} [{}]", field.help, value);
-    auto* option = command.add_option(
-        "--" + name, CLI::callback_t([&flags, name](const CLI::results_t& results) {
-          flags.given[name] = results.empty() ? "true" : results.back();
-          return true;
-        }),
-        help);
+    std::string dashes = name;  // --batch-size is --batch_size
+    std::replace(dashes.begin(), dashes.end(), '_', '-');
+    auto* option =
+        command.add_option("--" + name + (dashes == name ? "" : ",--" + dashes),
+                           CLI::callback_t([&flags, name](const CLI::results_t& results) {
+                             flags.given[name] = results.empty() ? "true" : results.back();
+                             return true;
+                           }),
+                           help);
     option->type_name(std::holds_alternative<bool train::TrainConfig::*>(field.member) ? "BOOL"
                                                                                        : "");
     if (std::holds_alternative<bool train::TrainConfig::*>(field.member)) option->expected(0, 1);

@@ -40,5 +40,8 @@ if command -v mpirun >/dev/null; then
   done
   rm -rf "$work"
 fi
+if [ -x "$prefix/bin/horon_pipeline_gpu" ]; then
+  if timeout 60 "$prefix/bin/horon_pipeline_gpu"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
