@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <regex>
 
 #include "horon/base/fd.h"
 #include "horon/base/text.h"
@@ -104,6 +103,14 @@ class NpyDataset final : public Dataset {
   DatasetInfo info_;
 };
 
+// What stands between two marks after `key`; empty if that is not there.
+std::string between(const std::string& text, const std::string& key, char open, char close) {
+  const size_t at = text.find(key);
+  const size_t first = at == std::string::npos ? at : text.find(open, at + key.size());
+  const size_t last = first == std::string::npos ? first : text.find(close, first + 1);
+  return last == std::string::npos ? "" : text.substr(first + 1, last - first - 1);
+}
+
 }  // namespace
 
 int64_t NpyArray::integer(uint64_t index) const {
@@ -128,16 +135,21 @@ NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
   const size_t start = old ? 10 : 12;
   if (length > file.size() - start || length > 4096) fail("its header is cut off");
   const std::string header(reinterpret_cast<const char*>(file.data() + start), length);
-  static const std::regex pattern(
-      R"(.*'descr':\s*'[<|]([ui][1248])',\s*'fortran_order':\s*False,\s*'shape':\s*\(([0-9, ]*)\),?\s*\}\s*)");
-  std::smatch found;
-  if (!std::regex_match(header, found, pattern))
+  // {'descr': '|u1', 'fortran_order': False, 'shape': (5, 32, 32, 3), }
+  const std::string type = between(header, "'descr':", '\'', '\'');
+  const size_t order = header.find("'fortran_order':");
+  const bool plain_order = order != std::string::npos &&
+                           trim(std::string_view(header).substr(order + 16)).starts_with("False");
+  const bool known = type.size() == 3 && (type[0] == '<' || type[0] == '|') &&
+                     (type[1] == 'u' || type[1] == 'i') &&
+                     (type[2] == '1' || type[2] == '2' || type[2] == '4' || type[2] == '8');
+  if (!known || !plain_order || header.find("'shape':") == std::string::npos)
     fail("only whole numbers in C order, little-endian, are read; its header is " +
          header.substr(0, 200));
   NpyArray array;
-  array.dtype = found[1];
+  array.dtype = type.substr(1);
   uint64_t bytes = static_cast<uint64_t>(array.dtype[1] - '0');
-  for (const std::string& size : split(found[2].str(), ',')) {
+  for (const std::string& size : split(between(header, "'shape':", '(', ')'), ',')) {
     if (size.empty()) continue;
     const auto number = parse_number(size);
     if (!number || *number < 0 || *number > 0x1p40) fail("a shape that cannot be");
