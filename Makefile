@@ -48,6 +48,7 @@ bench: build ## all-reduce and launch against MPI and Gloo; tables here, records
 	@$(RELEASE)/bin/horon bench launch --json benchmarks/results/launch.json
 	@$(RELEASE)/bin/horon bench runtime --json benchmarks/results/runtime.json
 	@$(RELEASE)/bin/horon bench input --json benchmarks/results/input.json $$([ -x $(PEERS)/bin/python ] && echo --peers $(PEERS)/bin/python)
+	@$(RELEASE)/bin/horon bench train --json benchmarks/results/train.json $$([ -x $(PEERS)/bin/python ] && echo --peers $(PEERS)/bin/python)
 
 fuzz: test-deps ## the fuzzers, SECONDS=60 each
 	@tests/fuzz/fuzz_test.sh $(CURDIR)/build/fuzz $(or $(SECONDS),60)
