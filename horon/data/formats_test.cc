@@ -14,6 +14,7 @@
 #include "horon/data/pickle.h"
 #include "horon/data/picture.h"
 #include "horon/data/tfrecord.h"
+#include "horon/file/copy.h"
 #include "horon/file/file.h"
 
 namespace horon {
@@ -461,6 +462,10 @@ TEST_F(Sets, CompressedTfrecordsAreHeldInMemory) {
     ASSERT_EQ(set->size(), 30U);
     EXPECT_EQ(set->read(17, scratch_).label, 7);
     EXPECT_EQ(set->chunks(), std::vector<uint64_t>{30});
+    file::copy(at("train.tfrecords"), at("[odd] name/train.tfrecords"));
+    DatasetRequest odd = request("tfrecord");
+    odd.folder = at("[odd] name");
+    EXPECT_EQ(open_dataset(odd)->size(), 30U);
   }
 }
 

@@ -1,5 +1,6 @@
 // TFRecord files as a data set: ImageNet's schema, or the workshop's.
 #include <fmt/format.h>
+#include <fnmatch.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -189,8 +190,11 @@ std::vector<std::string> find_files(const DatasetRequest& request) {
       if (!file::exists(folder)) continue;
       std::vector<std::string> paths;
       for (const char* pattern : {"-*-of-*", ".tfrecord*", "*.tfrecord*"}) {
-        for (const file::FileInfo& one : file::glob(file::join(folder, stem + pattern))) {
-          if (!one.path.ends_with(".index") && !one.is_folder) paths.push_back(one.path);
+        for (const file::FileInfo& one :
+             file::list(folder)) {  // no pattern of the folder's own name
+          const bool matches =
+              fnmatch((stem + pattern).c_str(), file::base_name(one.path).c_str(), 0) == 0;
+          if (matches && !one.path.ends_with(".index") && !one.is_folder) paths.push_back(one.path);
         }
         if (!paths.empty()) return paths;
       }
