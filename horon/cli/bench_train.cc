@@ -24,11 +24,7 @@ struct TrainBenchOptions {
   std::string peer_script = "benchmarks/peers/ddp_peer.py";
 };
 
-double median(const nlohmann::json& times) {
-  auto values = times.get<std::vector<double>>();
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+double median(const nlohmann::json& times) { return cli::median(times.get<std::vector<double>>()); }
 
 class Bench {
  public:
@@ -79,9 +75,8 @@ class Bench {
     const std::string out = folder_.path() + "/out.json";
     plan["out"] = out;
     const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-    const std::string command =
-        fmt::format("'{0}' run -np {1} '{0}' bench train-rank '{2}'", program, ranks, plan.dump());
-    if (std::system(command.c_str()) != 0) throw Error("a measurement failed: " + command);
+    run_program({program, "run", "-np", std::to_string(ranks), program, "bench", "train-rank",
+                 plan.dump()});
     return nlohmann::json::parse(file::read(out));
   }
 
@@ -99,9 +94,7 @@ class Bench {
 
   void peers(int rounds) {
     const std::string out = folder_.path() + "/peer.json";
-    const std::string command =
-        fmt::format("'{}' '{}' {} '{}'", options_.peers, options_.peer_script, rounds, out);
-    if (std::system(command.c_str()) != 0) throw Error("the peer did not run: " + command);
+    run_program({options_.peers, options_.peer_script, std::to_string(rounds), out});
     const auto times = nlohmann::json::parse(file::read(out));
     keep("ddp_scaling_efficiency_2", times, "alone", "together");
   }

@@ -1,7 +1,14 @@
 #include "horon/cli/record.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -36,6 +43,25 @@ nlohmann::json make_record(const nlohmann::json& results, const nlohmann::json& 
           {"date", utc_now()},
           {"results", results},
           {"summary", summary}};
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void run_program(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& one : command) arguments.push_back(const_cast<char*>(one.c_str()));
+  arguments.push_back(nullptr);
+  pid_t process = 0;
+  const int refused =
+      posix_spawnp(&process, arguments[0], nullptr, nullptr, arguments.data(), environ);
+  if (refused != 0) throw Error(fmt::format("{}: {}", command.front(), std::strerror(refused)));
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) throw Error(fmt::format("{} failed", fmt::join(command, " ")));
 }
 
 void print_summary(const nlohmann::json& summary) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace horon::cli {
 
@@ -13,6 +14,11 @@ void write_file(const std::string& path, const std::string& text);
 
 // A benchmark's record: the machine, the version, the date, what was measured, and its summary.
 nlohmann::json make_record(const nlohmann::json& results, const nlohmann::json& summary);
+
+double median(std::vector<double> values);
+
+// Runs a program, its output beside ours; Error if it ends with another status than 0.
+void run_program(const std::vector<std::string>& command);
 
 void print_summary(const nlohmann::json& summary);
 

@@ -85,9 +85,25 @@ std::string lower(std::string text) {
   return text;
 }
 
+// A run that goes on has its settings already; flags change them.
+train::TrainConfig stored_config(const TrainFlags& flags) {
+  const auto folder = flags.given.find("model_dir");
+  const auto resume = flags.given.find("resume");
+  if (folder == flags.given.end() || (resume != flags.given.end() && resume->second == "never"))
+    return {};
+  const std::string path = file::join(folder->second, "config.json");
+  if (!file::exists(path)) return {};
+  const auto json = nlohmann::json::parse(file::read(path, 1U << 20), nullptr, false);
+  if (!json.is_object()) throw UsageError(path + ": no settings of a run");
+  train::TrainConfig config = train::config_from_json(json);
+  config.hex_loss = false;  // of each run its own
+  return config;
+}
+
 void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, Globals& globals) {
   check_extras(command);
-  train::TrainConfig config;
+  train::TrainConfig config = stored_config(flags);
+  const bool goes_on = !config.model_dir.empty();
   if (!flags.config.empty())
     train::read_config_file(config, file::read(flags.config, 1U << 20), flags.config);
   for (const auto& [name, value] : flags.given) {
@@ -105,7 +121,7 @@ void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, 
   if (config.dtype == "fp32" || config.dtype == "float32") config.dtype = "f32";
   if (config.dtype == "bfloat16") config.dtype = "bf16";
   // The first run of a newcomer: the whole course of the learning rate in one line.
-  const bool untouched = !flags.given.contains("learning_rate") &&
+  const bool untouched = !goes_on && !flags.given.contains("learning_rate") &&
                          !flags.given.contains("learning_rate_strategy") && flags.config.empty();
   if (untouched && config.model == "resnet_tiny" && config.max_number_of_steps == 0)
     config.learning_rate_strategy =

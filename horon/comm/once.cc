@@ -26,9 +26,8 @@ void once_per_host(Communicator& comm, const std::function<void()>& action) {
       failure = static_cast<char>(ExitCode::kFailure) + std::string(error.what());
     }
   }
-  constexpr Milliseconds kAsLongAsItTakes = std::chrono::hours(24 * 365);
   const Gathered all = comm.all_gather(BufferView{failure.data(), failure.size(), DType::kU8, {}},
-                                       {.name = "once_per_host", .timeout = kAsLongAsItTakes});
+                                       {.name = "once_per_host", .timeout = kNoLimit});
   const auto* at = static_cast<const char*>(all.data.view().data);
   for (size_t i = 0; i < all.counts.size(); at += all.counts[i++]) {
     if (all.counts[i] == 0) continue;

@@ -34,6 +34,9 @@ std::string_view name_of(ReduceOp op);
 ReduceOp parse_reduce_op(std::string_view name);   // throws UsageError listing the names
 Reduction parse_reduction(std::string_view name);  // "fast", "exact"
 
+// For waits that may take as long as they take; deadlines that far away do not overflow.
+constexpr Milliseconds kNoLimit = std::chrono::hours(24 * 365);
+
 // Options that every operation takes.
 struct OpOptions {
   std::string name = {};    // shown in errors and compared between ranks; may stay empty

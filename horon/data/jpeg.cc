@@ -158,6 +158,14 @@ void decode_jpeg(std::span<const uint8_t> file, Picture& out) {
   finish(decoder);
 }
 
+void read_jpeg_coefficients(std::span<const uint8_t> file) {
+  Decoder decoder;
+  read_header(decoder, file);
+  check_picture_size(decoder.info.image_height, decoder.info.image_width);
+  if (setjmp(decoder.trouble.back) != 0) fail(decoder.trouble);
+  jpeg_read_coefficients(&decoder.info);
+}
+
 Region decode_jpeg_region(std::span<const uint8_t> file, const Region& wanted, Picture& out) {
   Decoder decoder;
   read_header(decoder, file);

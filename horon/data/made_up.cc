@@ -141,7 +141,7 @@ class Synthetic final : public Dataset {
     info_ = {
         "synthetic", request.split, side, side, 3, request.classes > 0 ? request.classes : 1000,
         {}};
-    size_ = request.samples > 0 ? request.samples : 1'281'167;
+    size_ = request.samples > 0 ? request.samples : request.split == "train" ? 1'281'167 : 50'000;
     seed_ = request.seed;
     pixels_.resize(kPictures * static_cast<size_t>(side) * static_cast<size_t>(side) * 3);
     Draws draws(seed_, 0, 0, kSyntheticDraws);

@@ -46,6 +46,8 @@ void decode_jpeg(std::span<const uint8_t> file, Picture& out);
 // At least the pixels of `wanted` (which lies inside the picture), as decode_jpeg would give them;
 // what is not needed is not decoded, so damage below it is not seen. Says which region came out.
 Region decode_jpeg_region(std::span<const uint8_t> file, const Region& wanted, Picture& out);
+// Undoes the entropy coding and nothing else: the least that any decoder must do.
+void read_jpeg_coefficients(std::span<const uint8_t> file);
 std::string encode_jpeg(const Picture& picture, int quality = 95);
 
 bool is_png(std::span<const uint8_t> file);

@@ -18,7 +18,6 @@ constexpr auto kQuiet = Milliseconds(1);
 constexpr auto kLongestPause = Milliseconds(500);
 // An operation that runs when the lane is closed has this long to end.
 constexpr auto kFarewell = std::chrono::seconds(2);
-constexpr Milliseconds kForever = std::chrono::hours(24 * 365);
 
 }  // namespace
 
@@ -96,7 +95,7 @@ Work Lane::enqueue(TensorSpec spec, Request request, bool wakes) {
   const uint64_t number = ++submissions_;
   Work work(
       [this, number](const Work& self, Deadline deadline) { wait_for(number, self, deadline); });
-  request.timeout = spec.kind == OpKind::kBarrier ? kForever : options_.timeout;
+  request.timeout = spec.kind == OpKind::kBarrier ? kNoLimit : options_.timeout;
   last_submitted_ = Clock::now();
   not_before_ = {};
   const auto [at, fresh] = pending_.try_emplace(spec.name);
@@ -290,7 +289,7 @@ Milliseconds Lane::patience() const {
   const bool only_barriers = std::all_of(pending_.begin(), pending_.end(), [](const auto& entry) {
     return entry.second.spec.kind == OpKind::kBarrier;
   });
-  return only_barriers ? kForever : options_.timeout;
+  return only_barriers ? kNoLimit : options_.timeout;
 }
 
 Report Lane::make_report() {

@@ -100,7 +100,6 @@ bool Lane::run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_
     const bool prepares = spec.prescale != 1.0 || !spec.codec.empty();
     if (!prepares) {
       done = move_plain(request, may_deviate);
-
     } else if (may_deviate && !comm_->run_unless_deviated(Request::barrier(
                                   {.name = request.name, .timeout = options_.timeout}))) {
       done = false;  // found out before anything was changed

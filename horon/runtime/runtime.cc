@@ -215,7 +215,7 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
     require(options.prescale == 1.0 && options.postscale == 1.0,
             "operations without a name are not scaled; give it one");
     const bool waits = request.kind == OpKind::kBarrier;
-    request.timeout = waits ? std::chrono::hours(24 * 365) : options_.timeout;
+    request.timeout = waits ? kNoLimit : options_.timeout;
     if (!blocks) return set->plain->start(std::move(request));
     set->plain->run(request);
     return Work();

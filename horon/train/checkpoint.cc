@@ -1,6 +1,5 @@
 #include "horon/train/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -12,7 +11,6 @@
 #include <utility>
 
 #include "horon/base/error.h"
-#include "horon/base/fd.h"
 #include "horon/base/text.h"
 #include "horon/base/time.h"
 #include "horon/file/digest.h"
@@ -26,11 +24,6 @@ constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "ckpt-";
 constexpr uint64_t kMostBytes = uint64_t{64} << 30;
-
-void sync_folder(const std::string& folder) {
-  const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || (fsync(fd.get()) != 0 && errno != EINVAL)) throw io_error("fsync " + folder);
-}
 
 nlohmann::json write_part(const std::string& folder, const char* name, const TensorMap& tensors) {
   const std::string path = file::join(folder, name);
@@ -79,8 +72,18 @@ std::string CheckpointStore::path_of(uint64_t step) const {
 }
 
 void CheckpointStore::save(const Snapshot& snapshot) {
+  const std::string fresh = path_of(snapshot.step) + ".part";
+  try {
+    write(snapshot, fresh);
+  } catch (const Error&) {  // what is half written only takes room
+    if (file::exists(fresh)) file::remove_tree(fresh);
+    throw;
+  }
+}
+
+// Every file is on disk, with its name, when file::write returns.
+void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) {
   const std::string target = path_of(snapshot.step);
-  const std::string fresh = target + ".part";
   failpoint("before_folder");
   if (file::exists(fresh)) file::remove_tree(fresh);
   file::make_folder(fresh);
@@ -99,7 +102,6 @@ void CheckpointStore::save(const Snapshot& snapshot) {
   failpoint("before_manifest");
   file::write(file::join(fresh, kManifest), manifest.dump(1) + "\n");
   failpoint("after_manifest");
-  sync_folder(fresh);
   if (file::exists(target)) file::remove_tree(target);
   failpoint("before_rename");
   file::rename(fresh, target);  // and the folder above is synced

@@ -48,6 +48,7 @@ class CheckpointStore {
   std::string path_of(uint64_t step) const;
 
  private:
+  void write(const Snapshot& snapshot, const std::string& fresh);
   std::string folder_;
   uint64_t keep_;
   std::jthread writer_;

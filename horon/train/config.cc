@@ -58,7 +58,7 @@ const std::array kFields = {
     Field{"reduction", &C::reduction, "fast, or exact: the same bits on any number of ranks", true},
     Field{"logical_shards", &C::logical_shards,
           "of exact: parts of a batch; at least the number of ranks", true},
-    Field{"threads_per_rank", &C::threads_per_rank, "0: cores / ranks; with exact: 1", false},
+    Field{"threads_per_rank", &C::threads_per_rank, "0: cores / ranks; with exact: 1", true},
     Field{"input_threads", &C::input_threads, "that make batches", false},
     Field{"validation_split", &C::validation_split,
           "samples cut from the training set; evaluated instead of the test set", true},
@@ -221,8 +221,10 @@ std::vector<std::string> differences(const TrainConfig& now, const TrainConfig& 
   for (const Field& field : kFields) {
     const std::string is = get_field(now, field);
     const std::string was = get_field(before, field);
-    if (field.matters && is != was)
-      found.push_back(fmt::format("{}: {} was {}", field.name, is, was));
+    // Threads change the bits, and only exact promises bits.
+    const bool counts = field.matters &&
+                        (now.reduction == "exact" || std::string(field.name) != "threads_per_rank");
+    if (counts && is != was) found.push_back(fmt::format("{}: {} was {}", field.name, is, was));
   }
   return found;
 }

@@ -97,6 +97,10 @@ extern "C" HORON_API const char* horon_part_version() { return horon::kBuildId; 
 
 // `config`: JSON of TrainConfig. The exit code; what went wrong was printed.
 extern "C" HORON_API int horon_train_run(const char* config, int only_evaluates) {
-  return horon::train::run_process(horon::train::config_from_json(nlohmann::json::parse(config)),
-                                   only_evaluates != 0);
+  try {
+    return horon::train::run_process(horon::train::config_from_json(nlohmann::json::parse(config)),
+                                     only_evaluates != 0);
+  } catch (const std::exception& error) {
+    return horon::train::report(horon::Error(error.what()));
+  }
 }

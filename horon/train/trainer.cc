@@ -15,9 +15,9 @@
 #include "horon/data/pipeline.h"
 #include "horon/file/file.h"
 #include "horon/runtime/runtime.h"
-#include "horon/train/checkpoint.h"
 #include "horon/train/gradient_sync.h"
 #include "horon/train/reporter.h"
+#include "horon/train/run_state.h"
 #include "horon/train/schedule.h"
 
 namespace horon::train {
@@ -29,7 +29,6 @@ constexpr uint64_t kEvaluationBatch = 256;  // of one rank
 
 int threads_for(const TrainConfig& config, const Topology& topology, int replicas_here) {
   if (config.threads_per_rank > 0) return static_cast<int>(config.threads_per_rank);
-  if (config.reduction == "exact") return 1;  // another number gives other bits
   const int mine = static_cast<int>(usable_cores().size());
   const int machine = static_cast<int>(std::thread::hardware_concurrency());
   // Bound to a share of the cores already, or not.
@@ -47,15 +46,6 @@ std::string new_run_folder(const TrainConfig& config) {
   return folder;
 }
 
-// Rank 0's bytes on every rank.
-std::string share(Communicator& comm, std::string bytes) {
-  std::array<int64_t, 1> size = {static_cast<int64_t>(bytes.size())};
-  comm.broadcast(view_of(size), 0, {.name = "size of state"});
-  bytes.resize(static_cast<size_t>(size[0]));
-  comm.broadcast(BufferView{bytes.data(), bytes.size(), DType::kU8, {}}, 0, {.name = "state"});
-  return bytes;
-}
-
 class Run {
  public:
   explicit Run(RankJob job)
@@ -66,7 +56,7 @@ class Run {
         topology_(job_.comm->topology()),
         runtime_(std::move(job_.comm), runtime_settings()) {
     check_config(config_, ranks_);
-    batch_ = global_batch(config_, ranks_);
+    resolve();
     train_set_ = open_dataset(request("train"));
     const std::string held_out = config_.validation_split > 0 ? "validation" : "test";
     test_set_ = open_dataset(request(held_out));
@@ -92,7 +82,7 @@ class Run {
   }
 
   TrainResult run() {
-    restore();
+    restore_all();
     Reporter reporter(rank_ == 0, config_, ranks_, total_steps_);
     reporter_ = &reporter;
     if (!job_.only_evaluates) prepare_folder();
@@ -102,14 +92,22 @@ class Run {
     } else {
       train();
     }
-    result_.steps = step_;
-    result_.epochs = epoch_of(position_);
+    result_.steps = state_.step;
+    result_.epochs = epoch_of(state_.position);
     result_.model_dir = config_.model_dir;
     reporter.summary(result_);
     return result_;
   }
 
  private:
+  // Settings that decide about bits get their values now, so that a checkpoint has them.
+  void resolve() {
+    batch_ = global_batch(config_, ranks_);
+    config_.batch_size = batch_;
+    config_.batch_size_per_replica = 0;
+    if (config_.reduction == "exact" && config_.threads_per_rank == 0) config_.threads_per_rank = 1;
+  }
+
   RuntimeOptions runtime_settings() const {
     RuntimeOptions options = runtime_options(Knobs::resolve({}, process_env, ""));
     options.store = job_.store;
@@ -153,44 +151,23 @@ class Run {
         config_.model, replica_->parameter_count(), config_.dataset, train_set_->size(),
         test_set_->size(), ranks_, runtime_.world().backend(), threads_, batch_,
         static_cast<double>(batch_) / ranks_, total_steps_, config_.reduction,
-        step_ > 0 ? fmt::format("going on after step {}\n", step_) : "");
+        state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
   }
 
   // Rank 0 looks for a checkpoint; everything is sent to the others, also of a fresh start.
-  void restore() {
-    std::string manifest;
-    std::string model;
-    std::string state;
+  void restore_all() {
     std::string failure;
     if (rank_ == 0) {
       try {
-        const std::optional<Snapshot> found = find_checkpoint();
-        if (found) take(*found);
-        manifest = nlohmann::json({{"step", step_},
-                                   {"epoch", position_.epoch},
-                                   {"next", position_.next},
-                                   {"best", best_},
-                                   {"model_dir", config_.model_dir},
-                                   {"optimizer_steps", optimizer_->steps}})
-                       .dump();
-        model = pack_safetensors(replica_->state());
-        state = pack_safetensors(optimizer_state());
+        if (const auto found = find_checkpoint()) take(*found);
       } catch (const Error& error) {
         failure = static_cast<char>(error.exit_code()) + std::string(error.what());
       }
     }
-    failure = share(runtime_.world(), failure);
+    failure = share_text(runtime_.world(), failure);
     if (!failure.empty()) throw Error(failure.substr(1), static_cast<ExitCode>(failure[0]));
-    const auto told = nlohmann::json::parse(share(runtime_.world(), manifest));
-    model = share(runtime_.world(), std::move(model));
-    state = share(runtime_.world(), std::move(state));
-    step_ = told["step"].get<uint64_t>();
-    position_ = {told["epoch"].get<uint64_t>(), told["next"].get<uint64_t>()};
-    best_ = told["best"].get<double>();
-    config_.model_dir = told["model_dir"].get<std::string>();
-    replica_->load(unpack_safetensors(model, "rank 0's model"));
-    load_optimizer(unpack_safetensors(state, "rank 0's optimizer"));
-    optimizer_->steps = told["optimizer_steps"].get<uint64_t>();
+    config_.model_dir = share_text(runtime_.world(), config_.model_dir);
+    share_state(runtime_.world(), state_, *replica_, *optimizer_);
   }
 
   // Restore priority: model_dir, then checkpoint_path, then a fresh start.
@@ -213,7 +190,7 @@ class Run {
     return std::nullopt;
   }
 
-  void take(const Snapshot& snapshot) {
+  void take(Snapshot snapshot) {
     const auto changed = differences(config_, snapshot.config);
     if (!changed.empty() && snapshot.step > 0 && !job_.only_evaluates) {
       std::string list;
@@ -223,31 +200,8 @@ class Run {
                                    config_.model_dir, list),
                        ExitCode::kConfig);
     }
-    replica_->load(snapshot.model);
-    if (!snapshot.optimizer.empty() && !job_.only_evaluates) load_optimizer(snapshot.optimizer);
-    step_ = snapshot.step;
-    optimizer_->steps = snapshot.step;
-    position_ = snapshot.position;
-    best_ = snapshot.best_accuracy;
-  }
-
-  TensorMap optimizer_state() {
-    TensorMap map;
-    for (const auto& [name, values] : optimizer_->state())
-      map[name] = {"F32",
-                   {values->size()},
-                   std::string(reinterpret_cast<const char*>(values->data()), values->size() * 4)};
-    return map;
-  }
-  void load_optimizer(const TensorMap& map) {
-    for (const auto& [name, values] : optimizer_->state()) {
-      const auto found = map.find(name);
-      if (found == map.end() || found->second.bytes.size() != values->size() * 4)
-        throw Error(fmt::format("the checkpoint has no '{}' of this optimizer", name),
-                    ExitCode::kCheckpoint);
-      std::copy_n(found->second.bytes.data(), found->second.bytes.size(),
-                  reinterpret_cast<char*>(values->data()));
-    }
+    if (job_.only_evaluates) snapshot.optimizer.clear();  // of whatever optimizer
+    restore(snapshot, state_, *replica_, *optimizer_);
   }
 
   void prepare_folder() {
@@ -279,38 +233,34 @@ class Run {
     options.shards = share_.shards;
     options.smallest = kSmallestShard;
     options.drops_remainder = config_.drop_remainder;
-    options.start = position_;
+    options.start = state_.position;
     Pipeline pipeline(options);
     const Stopwatch watch;
     Stopwatch since_save;
     uint64_t seen = 0;
-    bool stop = step_ >= total_steps_;
+    bool stop = state_.step >= total_steps_;
     if (stop)
-      reporter_->say(
-          fmt::format("step {} of {} was reached before; nothing to do", step_, total_steps_));
-    uint64_t saved = step_;
-    uint64_t evaluated = UINT64_MAX;
+      reporter_->say(fmt::format("step {} of {} was reached before; nothing to do", state_.step,
+                                 total_steps_));
+    uint64_t saved = state_.step;
     while (!stop) {
-      const uint64_t epoch_before = position_.epoch;
+      const uint64_t epoch_before = state_.position.epoch;
       const StepSums sums = one_step(pipeline);
       seen += static_cast<uint64_t>(sums.score.count);
-      const bool ends_epoch = position_.epoch != epoch_before;
+      const bool ends_epoch = state_.position.epoch != epoch_before;
       result_.interrupted = sums.stops > 0;
-      stop = step_ >= total_steps_ || result_.interrupted;
-      if (step_ % kDivergenceSteps == 0) check_replicas();
+      stop = state_.step >= total_steps_ || result_.interrupted;
+      if (state_.step % kDivergenceSteps == 0) check_replicas();
       const bool evaluates = ends_epoch && config_.epochs_between_evals > 0 &&
-                             position_.epoch % config_.epochs_between_evals == 0;
-      if ((evaluates || stop) && !result_.interrupted) {
-        evaluate();
-        evaluated = step_;
-      }
+                             state_.position.epoch % config_.epochs_between_evals == 0;
+      if ((evaluates || stop) && !result_.interrupted) evaluate();
       if (rank_ == 0 && (stop || is_due(ends_epoch, since_save))) {
         save(stop);
-        saved = step_;
+        saved = state_.step;
         since_save.restart();
       }
     }
-    if (evaluated == UINT64_MAX && !result_.interrupted && saved == step_ && seen == 0) evaluate();
+    if (seen == 0) evaluate();  // nothing was to be trained
     result_.seconds = watch.seconds();
     result_.images_per_s = static_cast<double>(seen) / std::max(result_.seconds, 1e-9);
     if (rank_ == 0) result_.checkpoint = checkpoints_->path_of(saved);
@@ -319,27 +269,30 @@ class Run {
   }
 
   bool is_due(bool ends_epoch, const Stopwatch& since) const {
-    if (config_.save_checkpoints_steps > 0 && step_ % config_.save_checkpoints_steps == 0)
+    if (config_.save_checkpoints_steps > 0 && state_.step % config_.save_checkpoints_steps == 0)
       return true;
     if (config_.save_checkpoints_secs > 0 && since.seconds() >= config_.save_checkpoints_secs)
       return true;
     return ends_epoch && config_.save_checkpoints_epochs > 0 &&
-           position_.epoch % config_.save_checkpoints_epochs == 0;
+           state_.position.epoch % config_.save_checkpoints_epochs == 0;
   }
 
-  // A disk that is full does not end the training; three failures in a row do.
+  // A disk that is full does not end the training; three failures in a row do. Whether a checkpoint
+  // was written is known when the next one is due.
   void save(bool last) {
-    Snapshot snapshot{step_,  position_, replica_->state(), optimizer_state(), config_,
-                      ranks_, best_};
+    wait_for_save(false);
+    checkpoints_->save_later(take_snapshot(state_, *replica_, *optimizer_, config_, ranks_));
+    if (last) wait_for_save(true);
+  }
+  void wait_for_save(bool last) {
     try {
-      checkpoints_->save_later(std::move(snapshot));
-      if (last) checkpoints_->finish();
+      checkpoints_->finish();
       failed_saves_ = 0;
     } catch (const IoError& error) {
       if (last || ++failed_saves_ >= 3)
         throw Error(fmt::format("checkpoint: {}", error.what()), ExitCode::kCheckpoint);
-      reporter_->say(fmt::format("checkpoint at step {} was not written, training goes on: {}",
-                                 step_, error.what()));
+      reporter_->say(
+          fmt::format("a checkpoint was not written, training goes on: {}", error.what()));
     }
   }
 
@@ -347,21 +300,40 @@ class Run {
     std::vector<Batch> batches;
     std::vector<std::vector<Shard>> passes;
     std::vector<uint64_t> global;
-    const double epoch = epoch_of(position_);
+    const double epoch = epoch_of(state_.position);
     for (uint64_t pass = 0; pass < config_.backward_passes_per_step; ++pass) {
       batches.push_back(*pipeline.next());
-      position_ = batches.back().after;
+      state_.position = batches.back().after;
       global.push_back(batches.back().global_count);
     }
     for (const Batch& batch : batches) passes.push_back(shards_of(batch));
+    const std::vector<float> statistics = copy_statistics();
     const StepSums sums = sync_->step(passes, global, job_.stop.stop_requested());
-    ++step_;
+    ++state_.step;
     const double rate = schedule_->at(epoch);
-    if (is_finite(sums)) optimizer_->step(sync_->slices(), rate);
+    if (is_finite(sums)) {
+      optimizer_->step(sync_->slices(), rate);
+    } else {
+      put_statistics(statistics);  // as if the step had not been
+    }
     result_.train_loss = sums.score.loss / std::max(sums.score.count, 1.0);
-    reporter_->step(step_, epoch_of(position_), result_.train_loss, rate,
+    reporter_->step(state_.step, epoch_of(state_.position), result_.train_loss, rate,
                     static_cast<uint64_t>(sums.score.count));
     return sums;
+  }
+
+  std::vector<float> copy_statistics() const {
+    std::vector<float> values;
+    for (const ModelArray& one : replica_->statistics())
+      values.insert(values.end(), one.data, one.data + one.count);
+    return values;
+  }
+  void put_statistics(const std::vector<float>& values) {
+    const float* at = values.data();
+    for (const ModelArray& one : replica_->statistics()) {
+      std::copy_n(at, one.count, one.data);
+      at += one.count;
+    }
   }
 
   std::vector<Shard> shards_of(const Batch& batch) const {
@@ -376,7 +348,7 @@ class Run {
       shard.samples.pixels = static_cast<const float*>(batch.pixels.data) + at * each;
       shard.samples.labels = std::span(batch.labels).subspan(at, size);
       shard.samples.numbers = std::span(batch.samples).subspan(at, size);
-      shard.samples.step = step_;
+      shard.samples.step = state_.step;
       shards.push_back(shard);
       at += size;
     }
@@ -396,9 +368,10 @@ class Run {
     if (config_.nan_policy == "abort")
       throw Error(fmt::format("step {}: {} is not finite; the last checkpoint is good; "
                               "--nan_policy skip-step passes over such steps",
-                              step_, where),
+                              state_.step, where),
                   ExitCode::kNonFinite);
-    reporter_->say(fmt::format("step {}: {} is not finite, the step is skipped", step_, where));
+    reporter_->say(
+        fmt::format("step {}: {} is not finite, the step is skipped", state_.step, where));
     return false;
   }
 
@@ -414,9 +387,9 @@ class Run {
         others.push_back(r);
     }
     if (!others.empty())
-      throw Error(
-          fmt::format("step {}: {} hold other weights than rank 0", step_, name_ranks(others)),
-          ExitCode::kMismatch);
+      throw Error(fmt::format("step {}: {} hold other weights than rank 0", state_.step,
+                              name_ranks(others)),
+                  ExitCode::kMismatch);
   }
 
   void evaluate() {
@@ -429,8 +402,8 @@ class Run {
     std::array<double, 4> sums = {};
     while (const auto batch = pipeline.next()) {
       if (batch->count() == 0) continue;
-      const Score score = replica_->evaluate(
-          {static_cast<const float*>(batch->pixels.data), batch->labels, batch->samples, step_});
+      const Score score = replica_->evaluate({static_cast<const float*>(batch->pixels.data),
+                                              batch->labels, batch->samples, state_.step});
       sums[0] += score.loss;
       sums[1] += score.top1;
       sums[2] += score.top5;
@@ -442,9 +415,9 @@ class Run {
     result_.test_top1 = sums[1] / count;
     result_.test_top5 = sums[2] / count;
     result_.test_samples = static_cast<uint64_t>(sums[3]);
-    best_ = std::max(best_, result_.test_top1);
-    reporter_->evaluated(step_, epoch_of(position_), result_.test_loss, result_.test_top1,
-                         result_.test_top5);
+    state_.best_accuracy = std::max(state_.best_accuracy, result_.test_top1);
+    reporter_->evaluated(state_.step, epoch_of(state_.position), result_.test_loss,
+                         result_.test_top1, result_.test_top5);
   }
 
   RankJob job_;
@@ -465,9 +438,7 @@ class Run {
   std::optional<Schedule> schedule_;
   ShareOptions share_;
   uint64_t total_steps_ = 0;
-  uint64_t step_ = 0;
-  Position position_;
-  double best_ = 0;
+  RunState state_;
   int failed_saves_ = 0;
   std::optional<CheckpointStore> checkpoints_;
   Reporter* reporter_ = nullptr;

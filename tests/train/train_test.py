@@ -160,6 +160,12 @@ class Kills(Runs):
             self.assertIn(f"--model_dir {folder}", rest)
             checkpoints = [name for name in os.listdir(folder) if name.startswith("ckpt-")]
             self.assertEqual(len(checkpoints), 1)
+            # The line that was printed is enough: the settings are in the folder.
+            line = re.search(r"go on with: horon (.*)", rest).group(1).split()
+            step = int(checkpoints[0].removeprefix("ckpt-"))
+            done = subprocess.run([HORON, *line, "--max_number_of_steps", str(step + 2)], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"going on after step {step}", done.stdout)
 
 
 class Faults(Runs):
@@ -178,6 +184,8 @@ class Faults(Runs):
         shutil.copytree(self.reference, folder)
         said = run(1, *EXACT, "--model_dir", folder, "--momentum", 0.8, "--max_number_of_steps", 20, code=18)
         self.assertIn("momentum: 0.8 was 0.9", said)
+        self.assertIn("threads_per_rank: 2 was 1", run(2, *EXACT, "--model_dir", folder, "--threads_per_rank", 2, code=18))
+        self.assertIn("batch_size: 60 was 48", run(2, *EXACT, "--model_dir", folder, "--batch_size_per_replica", 30, code=18))
         run(1, *EXACT, "--model_dir", folder, "--max_number_of_steps", 20)  # longer is fine
         self.assertTrue(os.path.exists(os.path.join(folder, "ckpt-00000020")))
 
@@ -186,6 +194,8 @@ class Faults(Runs):
         self.assertIn("is not finite", said)
         said = run(1, *SMALL, "--max_number_of_steps", 30, "--learning_rate", 1e30, "--model_dir", self.at("b"), code=17)
         run(1, *SMALL, "--max_number_of_steps", 6, "--learning_rate", 1e30, "--nan_policy", "skip-step", "--model_dir", self.at("c"))
+        for name, values in tensors(self.at("c", "ckpt-00000006", "model.safetensors")).items():
+            self.assertTrue(all(value - value == 0 for value in values), name)  # nothing of the skipped steps is left
 
     def test_a_full_disk(self):
         folder = self.at("small")
@@ -193,10 +203,11 @@ class Faults(Runs):
         if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1000k", "tmpfs", folder]).returncode != 0:
             self.skipTest("needs root, to make a small disk")
         try:
-            said = run(1, *EXACT, "--save_checkpoints_steps", 2, "--keep_checkpoint_max", 1, "--model_dir", folder, code=13)
+            said = run(1, *EXACT, "--save_checkpoints_steps", 2, "--keep_checkpoint_max", 1, "--hex_loss", "--model_dir", folder, code=13)
             self.assertIn("No space left", said)
-            good = [name for name in os.listdir(folder) if re.fullmatch(r"ckpt-\d+", name)]
-            self.assertEqual(len(good), 1)  # the one before is whole
+            self.assertEqual(said.count("training goes on"), 2)  # the third in a row ends it, before the last step
+            self.assertLess(int(losses(said)[-1][0]), 12)
+            self.assertEqual([name for name in os.listdir(folder) if name.startswith("ckpt-")], ["ckpt-00000002"])  # whole, and alone
         finally:
             subprocess.run(["umount", folder])
 
