@@ -14,6 +14,10 @@ if(NOT HORON_WITH_TORCH STREQUAL "OFF" AND NOT (HORON_SANITIZE AND HORON_WITH_TO
     set(HORON_HAVE_TORCH ON)
     add_library(horon_torch INTERFACE)
     target_include_directories(horon_torch SYSTEM INTERFACE ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+        # It brings a fmt of another version than ours: headers only, then.
+    target_compile_definitions(horon_torch INTERFACE FMT_HEADER_ONLY)
+    target_link_libraries(horon_torch INTERFACE ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so)
+    
     
     set(HORON_TORCH_LIB ${torch_root}/lib)
   elseif(HORON_WITH_TORCH STREQUAL "ON")

@@ -27,7 +27,7 @@ ONLY_IN = {
     r"gloo/": ["comm/gloo"],
     r"mpi\.h": ["comm/mpi"],
     r"nccl\.h": ["comm/nccl"],
-    r"cuda": ["device/cuda", "comm/nccl"],
+    r"cuda": ["device/cuda", "comm/nccl", "train/cuda"],
     r"spdlog/": ["base"],
     r"openssl/": ["net", "file"],
     r"nlohmann/": ["net", "runtime", "cli", "train"],

@@ -97,6 +97,7 @@ train::TrainConfig stored_config(const TrainFlags& flags) {
   if (!json.is_object()) throw UsageError(path + ": no settings of a run");
   train::TrainConfig config = train::config_from_json(json);
   config.hex_loss = false;  // of each run its own
+  config.device = "auto";
   return config;
 }
 
@@ -114,7 +115,8 @@ void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, 
                       "on many hosts",
                       value));
     const bool is_word = name == "distribution_strategy" || name == "reduction" ||
-                         name == "dtype" || name == "optimizer";
+                         name == "dtype" || name == "optimizer" || name == "run_mode" ||
+                         name == "device";
     train::set_field(config, name, is_word ? strategy : value);
   }
   if (config.distribution_strategy == "default") config.distribution_strategy = "off";
@@ -128,8 +130,9 @@ void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, 
         fmt::format("{0}:0->0.2,{1}:0.2->0", 0.2 * static_cast<double>(config.train_epochs),
                     config.train_epochs);
   const auto part = Part::open("train", part_folders(globals.knobs().text("parts")));
+  const bool evaluates = only_evaluates || config.run_mode != "train";
   globals.exit_code = part->function<int(const char*, int)>("horon_train_run")(
-      to_json(config).dump().c_str(), only_evaluates ? 1 : 0);
+      to_json(config).dump().c_str(), evaluates ? 1 : 0);
   // LibTorch's threads and ours end with the process.
   std::cout.flush();
 }

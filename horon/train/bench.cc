@@ -52,7 +52,7 @@ class Steps {
                   : make_fast_sync(runtime_, replica)),
         optimizer_(make_optimizer(config, sync_->slices())) {}
   void step(const std::vector<Shard>& shards, uint64_t global) {
-    sync_->step({shards}, {global}, false);
+    sync_->step({shards}, {global}, {});
     optimizer_->step(sync_->slices(), 1e-4);
   }
 
@@ -90,7 +90,7 @@ TrainConfig config_for(const nlohmann::json& plan) {
 nlohmann::json measure_input(const nlohmann::json& plan, Communicator& comm) {
   TrainConfig config = config_for(plan);
   const ModelShape shape;
-  Replica replica(config, shape, plan.at("threads").get<int>());
+  Replica replica(config, shape, {.threads = plan.at("threads").get<int>()});
   const auto batch = plan.at("batch").get<uint64_t>();
   const FixedBatch fixed(batch, shape);
   Steps steps(config, alone(), replica);
@@ -119,7 +119,7 @@ nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communi
   TrainConfig config = config_for(plan);
   const ModelShape shape;
   const std::string what = plan.at("what").get<std::string>();
-  Replica replica(config, shape, plan.at("threads").get<int>());
+  Replica replica(config, shape, {.threads = plan.at("threads").get<int>()});
   const auto batch = plan.at("batch").get<uint64_t>();
   const FixedBatch fixed(batch, shape);
   Steps lone(config, alone(), replica);

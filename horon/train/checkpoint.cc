@@ -1,11 +1,8 @@
 #include "horon/train/checkpoint.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,6 +12,7 @@
 #include "horon/base/time.h"
 #include "horon/file/digest.h"
 #include "horon/file/file.h"
+#include "horon/train/failpoint.h"
 
 namespace horon::train {
 namespace {
@@ -48,17 +46,6 @@ TensorMap read_part(const std::string& folder, const char* name, const nlohmann:
 }
 
 }  // namespace
-
-void failpoint(const char* name) {
-  static const std::string wanted =
-      std::getenv("HORON_FAILPOINT") != nullptr ? std::getenv("HORON_FAILPOINT") : "";
-  if (wanted.empty()) return;
-  static int passed = 0;
-  const size_t colon = wanted.find(':');
-  if (wanted.substr(0, colon) != name) return;
-  const int at = colon == std::string::npos ? 1 : std::atoi(wanted.c_str() + colon + 1);
-  if (++passed == at) kill(getpid(), SIGKILL);
-}
 
 CheckpointStore::CheckpointStore(std::string folder, uint64_t keep)
     : folder_(std::move(folder)), keep_(std::max<uint64_t>(keep, 1)) {}

@@ -55,7 +55,4 @@ class CheckpointStore {
   std::exception_ptr failed_;
 };
 
-// Ends the process (SIGKILL) at the n-th place that tests name, if HORON_FAILPOINT says so.
-void failpoint(const char* name);
-
 }  // namespace horon::train

@@ -16,6 +16,7 @@ namespace {
 
 using C = TrainConfig;
 const std::array kFields = {
+    Field{"run_mode", &C::run_mode, "train, or eval: as `horon evaluate`", false},
     Field{"model", &C::model, "resnet_tiny, resnet_v1_18/20/50/56/110, lenet, workshop_cnn", true},
     Field{"dataset", &C::dataset, "see `horon data stats --help`", true},
     Field{"data_dir", &C::data_dir, "where its files are", false},
@@ -54,6 +55,9 @@ const std::array kFields = {
           "off, one_device, mirrored, multi_worker_mirrored, horovod", false},
     Field{"num_gpus", &C::num_gpus, "replicas inside a process (mirrored, multi_worker_mirrored)",
           false},
+    Field{"device", &C::device, "cpu, cuda, or auto: a GPU if LibTorch can use one", false},
+    Field{"sync_batch_norm", &C::sync_batch_norm,
+          "batch norm takes its statistics over the samples of all ranks", true},
     Field{"seed", &C::seed, "of weights, order and augmentation", true},
     Field{"reduction", &C::reduction, "fast, or exact: the same bits on any number of ranks", true},
     Field{"logical_shards", &C::logical_shards,
@@ -75,6 +79,8 @@ const std::array kFields = {
     Field{"save_checkpoints_secs", &C::save_checkpoints_secs, "0: not by time", false},
     Field{"save_checkpoints_epochs", &C::save_checkpoints_epochs, "0: not by epochs", false},
     Field{"keep_checkpoint_max", &C::keep_checkpoint_max, "older ones are removed", false},
+    Field{"keep_best", &C::keep_best, "the weights of the best test accuracy in model_dir/best",
+          false},
     Field{"resume", &C::resume, "auto: from the newest good checkpoint in model_dir; never", false},
     Field{"checkpoint_path", &C::checkpoint_path,
           "a checkpoint to start from if model_dir has none", false},
@@ -178,6 +184,12 @@ void check_config(const TrainConfig& config, int ranks) {
   check_word("dtype", config.dtype, {"f32", "bf16"});
   check_word("reduction", config.reduction, {"fast", "exact"});
   check_word("resume", config.resume, {"auto", "never"});
+  check_word("device", config.device, {"auto", "cpu", "cuda"});
+  check_word("run_mode", config.run_mode, {"train", "eval", "evaluation"});
+  if (config.sync_batch_norm && config.reduction == "exact")
+    throw UsageError(
+        "--sync_batch_norm with --reduction exact: exact takes each logical shard's statistics by "
+        "themselves and averages them; leave one of the two out");
   check_word("scale_lr", config.scale_lr, {"none", "linear"});
   check_word("nan_policy", config.nan_policy, {"abort", "skip-step"});
   check_word("lr_warmup_strategy", config.lr_warmup_strategy, {"linear", "exponential"});
@@ -221,9 +233,10 @@ std::vector<std::string> differences(const TrainConfig& now, const TrainConfig& 
   for (const Field& field : kFields) {
     const std::string is = get_field(now, field);
     const std::string was = get_field(before, field);
-    // Threads change the bits, and only exact promises bits.
-    const bool counts = field.matters &&
-                        (now.reduction == "exact" || std::string(field.name) != "threads_per_rank");
+    // Threads and devices change the bits, and only exact promises bits.
+    const std::string name = field.name;
+    const bool counts =
+        name == "threads_per_rank" || name == "device" ? now.reduction == "exact" : field.matters;
     if (counts && is != was) found.push_back(fmt::format("{}: {} was {}", field.name, is, was));
   }
   return found;

@@ -12,6 +12,7 @@ namespace horon::train {
 // Everything that decides what a run does. One table (fields) gives each member its flag, its help
 // and its place in files.
 struct TrainConfig {
+  std::string run_mode = "train";
   std::string model = "resnet_tiny";
   std::string dataset = "shapes10";
   std::string data_dir;
@@ -40,6 +41,8 @@ struct TrainConfig {
   std::string dtype = "f32";
   std::string distribution_strategy = "off";
   uint64_t num_gpus = 1;
+  std::string device = "auto";
+  bool sync_batch_norm = false;
   uint64_t seed = 1;
   std::string reduction = "fast";
   uint64_t logical_shards = 8;
@@ -55,6 +58,7 @@ struct TrainConfig {
   double save_checkpoints_secs = 0;
   uint64_t save_checkpoints_epochs = 1;
   uint64_t keep_checkpoint_max = 5;
+  bool keep_best = true;
   std::string resume = "auto";
   std::string checkpoint_path;
   uint64_t log_every_n_steps = 20;

@@ -1,25 +1,16 @@
 #include "horon/train/gradient_sync.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
-#include "horon/base/error.h"
+#include "horon/train/flaw.h"
 
 namespace horon::train {
 namespace {
 
-constexpr size_t kSums = 6;  // loss, top1, top5, count, stops, flawed
-
-std::array<double, kSums> pack(const Score& score, bool stop) {
-  return {score.loss,  score.top1,       score.top5,
-          score.count, stop ? 1.0 : 0.0, std::isfinite(score.loss) ? 0.0 : 1.0};
-}
-StepSums unpack(const std::array<double, kSums>& sums) {
-  return {{sums[0], sums[1], sums[2], sums[3]}, sums[4], sums[5]};
-}
+constexpr size_t kSums = 7;  // loss, top1, top5, count, stops, ends, flawed
 
 void add(Score& to, const Score& one) {
   to.loss += one.loss;
@@ -28,15 +19,10 @@ void add(Score& to, const Score& one) {
   to.count += one.count;
 }
 
-uint64_t total_of(const std::vector<ModelArray>& arrays) {
-  uint64_t count = 0;
-  for (const ModelArray& one : arrays) count += one.count;
-  return count;
-}
-
 class FastSync final : public GradientSync {
  public:
-  FastSync(Runtime& runtime, Replica& replica) : runtime_(runtime), replica_(replica) {
+  FastSync(Runtime& runtime, Replica& replica, const Accelerator& place)
+      : runtime_(runtime), replica_(replica), place_(place) {
     // Gradients come from the last layer to the first.
     const auto& parameters = replica.parameters();
     std::vector<TensorSpec> specs;
@@ -44,11 +30,12 @@ class FastSync final : public GradientSync {
       TensorSpec spec;
       spec.name = parameters[i].name;
       spec.count = parameters[i].count;
+      spec.device = place.device;
       specs.push_back(spec);
     }
     TensorSpec statistics;
     statistics.name = "batch-norm statistics";
-    statistics.count = total_of(replica.statistics());
+    for (const ModelArray& one : replica.statistics()) statistics.count += one.count;
     if (statistics.count > 0) specs.push_back(statistics);
     TensorSpec sums;
     sums.name = "step sums";
@@ -65,15 +52,15 @@ class FastSync final : public GradientSync {
     }
     if (statistics.count > 0) statistics_ = memory_.views[parameters.size()];
     sums_ = memory_.views.back();
+    if (!place.is_cpu())
+      flaw_counts_ = place.runtime->allocate(parameters.size(), DType::kI32, place.device.index);
   }
 
   const std::vector<Slice>& slices() const override { return slices_; }
 
   StepSums step(const std::vector<std::vector<Shard>>& passes, const std::vector<uint64_t>& global,
-                bool stop) override {
-    std::vector<Work> works;
-    std::vector<uint8_t> filled(views_.size(), 0);
-    std::vector<uint8_t> submitted(views_.size(), 0);
+                const Wishes& wishes) override {
+    begin();
     Score score;
     double samples = 0;
     double all = 0;
@@ -84,167 +71,137 @@ class FastSync final : public GradientSync {
       for (const Shard& shard : passes[pass]) {
         if (shard.samples.labels.empty()) continue;
         samples += static_cast<double>(shard.samples.labels.size());
-        add(score, replica_.train(shard.samples, divisor, [&](size_t i, const float* gradient) {
-          take(i, gradient, filled[i] != 0);
-          filled[i] = 1;
-          if (last && std::exchange(submitted[i], 1) == 0) works.push_back(submit(i));
-        }));
+        add(score, replica_.train(
+                       shard.samples, divisor,
+                       [&](size_t i, const float* gradient) {
+                         take(i, gradient);
+                         if (last) offer(i);
+                       },
+                       [&] { submit_ready(); }));
       }
     }
-
-    for (size_t i = 0; i < views_.size(); ++i) {  // parameters that had no part in it
-      if (filled[i] == 0) std::memset(views_[i].data, 0, views_[i].bytes());
-      if (submitted[i] == 0) works.push_back(submit(i));
-    }
-    if (statistics_.count > 0) works.push_back(share_statistics(all > 0 ? samples / all : 0.0));
-    const auto mine = pack(score, stop);
-    std::memcpy(sums_.data, mine.data(), sizeof(mine));
-    works.push_back(runtime_.all_reduce("step sums", sums_));
-    for (const Work& work : works) work.wait();
-    take_statistics();
-    std::array<double, kSums> sums = {};
-    std::memcpy(sums.data(), sums_.data, sizeof(sums));
-    return unpack(sums);
+    mend();
+    submit_ready();
+    read_flaws();
+    if (!std::isfinite(score.loss)) flaws_.note_loss();
+    if (statistics_.count > 0 && shares()) share_statistics(all > 0 ? samples / all : 0.0);
+    return finish(score, wishes);
   }
 
  private:
-  Work submit(size_t i) { return runtime_.all_reduce(slices_[i].name, views_[i]); }
+  // A lone rank on a GPU has nothing to share, and no reason to wait for the device.
+  bool shares() const { return place_.is_cpu() || runtime_.size() > 1; }
 
-  void take(size_t i, const float* gradient, bool adds) {
-    auto* to = static_cast<float*>(views_[i].data);
-    if (!adds) {
-      std::memcpy(to, gradient, views_[i].bytes());
-      return;
-    }
-    for (uint64_t k = 0; k < views_[i].count; ++k) to[k] += gradient[k];
+  void begin() {
+    works_.clear();
+    ready_.clear();
+    flaws_.clear();
+    filled_.assign(views_.size(), 0);
+    offered_.assign(views_.size(), 0);
+    if (!place_.is_cpu()) place_.math->clear(flaw_counts_.view().data, flaw_counts_.view().bytes());
   }
 
-  Work share_statistics(double weight) {
+  void take(size_t i, const float* gradient) {
+    const bool adds = std::exchange(filled_[i], 1) != 0;
+    auto* to = static_cast<float*>(views_[i].data);
+    if (!place_.is_cpu()) {
+      auto* flaws = static_cast<uint32_t*>(flaw_counts_.view().data) + i;
+      place_.math->take(to, gradient, views_[i].count, adds, flaws);
+    } else if (!take_checked(to, gradient, views_[i].count, adds)) {
+      flaws_.note_gradient(slices_[i].name, count_flaws(gradient, views_[i].count));
+    }
+  }
+
+  void offer(size_t i) {
+    if (std::exchange(offered_[i], 1) != 0 || !shares()) return;
+    if (place_.is_cpu()) {
+      works_.push_back(runtime_.all_reduce(slices_[i].name, views_[i]));
+    } else {
+      ready_.emplace_back(i, place_.math->mark());
+    }
+  }
+
+  // The host is ahead of the GPU: as the device comes to each gradient, it is handed on.
+  void submit_ready() {
+    for (const auto& [i, mark] : ready_) {
+      place_.math->wait(mark);
+      works_.push_back(runtime_.all_reduce(slices_[i].name, views_[i]));
+    }
+    ready_.clear();
+  }
+
+  void mend() {
+    for (size_t i = 0; i < views_.size(); ++i) {  // parameters that had no part in it
+      if (filled_[i] == 0) {
+        ++mended;
+        if (place_.is_cpu()) {
+          std::memset(views_[i].data, 0, views_[i].bytes());
+        } else {
+          place_.math->clear(views_[i].data, views_[i].bytes());
+        }
+      }
+      offer(i);
+    }
+  }
+
+  void read_flaws() {
+    if (place_.is_cpu()) return;
+    std::vector<uint32_t> counts(views_.size());
+    place_.math->copy(counts.data(), flaw_counts_.view().data, counts.size() * sizeof(uint32_t));
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] > 0) flaws_.note_gradient(slices_[i].name, counts[i]);
+    }
+  }
+
+  void share_statistics(double weight) {
+    const std::vector<float> mine = replica_.read_statistics();
     auto* to = static_cast<float*>(statistics_.data);
     const auto by = static_cast<float>(weight);
-    for (const ModelArray& one : replica_.statistics()) {
-      for (uint64_t k = 0; k < one.count; ++k) *to++ = one.data[k] * by;
-    }
-    return runtime_.all_reduce("batch-norm statistics", statistics_);
+    for (size_t i = 0; i < mine.size(); ++i) to[i] = mine[i] * by;
+    works_.push_back(runtime_.all_reduce("batch-norm statistics", statistics_));
   }
-  void take_statistics() {
-    const auto* from = static_cast<const float*>(statistics_.data);
-    for (const ModelArray& one : replica_.statistics()) {
-      std::copy_n(from, one.count, one.data);
-      from += one.count;
-    }
+
+  StepSums finish(const Score& score, const Wishes& wishes) {
+    std::array<double, kSums> sums = {score.loss,
+                                      score.top1,
+                                      score.top5,
+                                      score.count,
+                                      wishes.stop ? 1.0 : 0.0,
+                                      wishes.end ? 1.0 : 0.0,
+                                      flaws_.found() ? 1.0 : 0.0};
+    std::memcpy(sums_.data, sums.data(), sizeof(sums));
+    works_.push_back(runtime_.all_reduce("step sums", sums_));
+    for (const Work& work : works_) work.wait();
+    if (statistics_.count > 0 && shares())
+      replica_.write_statistics(static_cast<const float*>(statistics_.data));
+    std::memcpy(sums.data(), sums_.data, sizeof(sums));
+    StepSums all{{sums[0], sums[1], sums[2], sums[3]}, sums[4], sums[5], {}};
+    if (sums[6] > 0) all.flaws = flaws_.share(runtime_.world());
+    return all;
   }
 
   Runtime& runtime_;
   Replica& replica_;
+  Accelerator place_;
   BucketMemory memory_;
-  std::vector<BufferView> views_;
-  BufferView statistics_;
-  BufferView sums_;
+  std::vector<BufferView> views_;  // of each parameter
+  BufferView statistics_ = {};
+  BufferView sums_ = {};
+  OwnedBuffer flaw_counts_;  // on the device, of each parameter
   std::vector<Slice> slices_;
-};
-
-// Gradients, statistics and scores of a shard are one array, summed by the canonical tree.
-class ExactSync final : public GradientSync {
- public:
-  ExactSync(Runtime& runtime, Replica& replica, uint64_t shards)
-      : runtime_(runtime), replica_(replica), shards_(shards) {
-    uint64_t at = 0;
-    for (const ModelArray& one : replica.parameters()) {
-      offsets_.push_back(at);
-      at += one.count;
-    }
-    statistics_at_ = at;
-    scores_at_ = at + total_of(replica.statistics());
-    count_ = scores_at_ + 4;
-    mine_.resize(count_);
-    out_.resize(count_);
-    total_.resize(count_);
-    for (size_t i = 0; i < offsets_.size(); ++i) {
-      const ModelArray& one = replica.parameters()[i];
-      slices_.push_back({one.name, one.data, total_.data() + offsets_[i], one.count, one.decays});
-    }
-  }
-
-  const std::vector<Slice>& slices() const override { return slices_; }
-
-  StepSums step(const std::vector<std::vector<Shard>>& passes, const std::vector<uint64_t>& global,
-                bool stop) override {
-    std::fill(total_.begin(), total_.end(), 0.0F);
-    StepSums result;
-    for (size_t pass = 0; pass < passes.size(); ++pass) {
-      const std::vector<float> start = read_statistics();
-      const double divisor = static_cast<double>(global[pass]) * static_cast<double>(passes.size());
-      ExactSum sum = runtime_.world().exact_sum(count_, DType::kF32, shards_);
-      for (const Shard& shard : passes[pass]) {
-        if (shard.samples.labels.empty()) continue;
-        write_statistics(start.data());
-        compute(shard, divisor, static_cast<double>(global[pass]));
-        sum.add(shard.number, view_of(mine_));
-      }
-      runtime_.world().all_reduce(sum, view_of(out_), {.name = "exact step"});
-      write_statistics(out_.data() + statistics_at_);
-      for (uint64_t i = 0; i < statistics_at_; ++i) total_[i] += out_[i];
-      const float* scores = out_.data() + scores_at_;
-      add(result.score, {scores[0], scores[1], scores[2], scores[3]});
-    }
-    std::array<double, 2> flags = {stop ? 1.0 : 0.0, std::isfinite(result.score.loss) ? 0.0 : 1.0};
-    runtime_.run_all_reduce("step flags", view_of(flags));
-    result.stops = flags[0];
-    result.flawed = flags[1];
-    return result;
-  }
-
- private:
-  std::vector<float> read_statistics() const {
-    std::vector<float> values;
-    for (const ModelArray& one : replica_.statistics())
-      values.insert(values.end(), one.data, one.data + one.count);
-    return values;
-  }
-  void write_statistics(const float* from) const {
-    for (const ModelArray& one : replica_.statistics()) {
-      std::copy_n(from, one.count, one.data);
-      from += one.count;
-    }
-  }
-  void compute(const Shard& shard, double divisor, double global) {
-    std::fill(mine_.begin(), mine_.end(), 0.0F);
-    const Score score =
-        replica_.train(shard.samples, divisor, [&](size_t i, const float* gradient) {
-          std::copy_n(gradient, slices_[i].count, mine_.data() + offsets_[i]);
-        });
-    const auto weight =
-        static_cast<float>(static_cast<double>(shard.samples.labels.size()) / global);
-    float* at = mine_.data() + statistics_at_;
-    for (const ModelArray& one : replica_.statistics()) {
-      for (uint64_t k = 0; k < one.count; ++k) *at++ = one.data[k] * weight;
-    }
-    for (const double value : {score.loss, score.top1, score.top5, score.count})
-      *at++ = static_cast<float>(value);
-  }
-
-  Runtime& runtime_;
-  Replica& replica_;
-  uint64_t shards_;
-  std::vector<uint64_t> offsets_;
-  uint64_t statistics_at_ = 0;
-  uint64_t scores_at_ = 0;
-  uint64_t count_ = 0;
-  std::vector<float> mine_;
-  std::vector<float> out_;
-  std::vector<float> total_;
-  std::vector<Slice> slices_;
+  // Of the step that runs.
+  std::vector<Work> works_;
+  std::vector<std::pair<size_t, std::shared_ptr<void>>> ready_;
+  std::vector<uint8_t> filled_;
+  std::vector<uint8_t> offered_;
+  Flaws flaws_;
 };
 
 }  // namespace
 
-std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica) {
-  return std::make_unique<FastSync>(runtime, replica);
-}
-
-std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards) {
-  return std::make_unique<ExactSync>(runtime, replica, shards);
+std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
+                                             const Accelerator& place) {
+  return std::make_unique<FastSync>(runtime, replica, place);
 }
 
 }  // namespace horon::train

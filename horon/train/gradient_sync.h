@@ -13,8 +13,15 @@ namespace horon::train {
 // What one step of all ranks together came to.
 struct StepSums {
   Score score;
-  double stops = 0;   // ranks that were asked to stop
-  double flawed = 0;  // ranks whose loss was not finite
+  double stops = 0;                // ranks that got a signal
+  double ends = 0;                 // ranks whose callbacks want to end
+  std::vector<std::string> flaws;  // what was not finite, and on which rank, before the reduction
+};
+
+// What a rank asks for with its next step.
+struct Wishes {
+  bool stop = false;
+  bool end = false;
 };
 
 // One rank's part of a batch: a logical shard.
@@ -32,12 +39,18 @@ class GradientSync {
   virtual const std::vector<Slice>& slices() const = 0;
   // `passes`: the shards of each backward pass. `global`: samples of each pass on all ranks.
   virtual StepSums step(const std::vector<std::vector<Shard>>& passes,
-                        const std::vector<uint64_t>& global, bool stop) = 0;
+                        const std::vector<uint64_t>& global, const Wishes& wishes) = 0;
+  // Gradients that never came (the parameter had no part in a step) and were taken as zero.
+  uint64_t mended = 0;
 };
 
-// Buckets are reduced while the backward pass still runs; the same bits from run to run.
-std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica);
+// Buckets are reduced while the backward pass still runs; the same bits from run to run. Autograd
+// owns a gradient until its hook takes it into its bucket: measured faster than views in the
+// bucket.
+std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
+                                             const Accelerator& place = {});
 // The canonical tree over logical shards: the same bits on any number of ranks.
-std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards);
+std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards,
+                                              const Accelerator& place = {});
 
 }  // namespace horon::train

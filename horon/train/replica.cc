@@ -1,6 +1,7 @@
 #include "horon/train/replica.h"
 
 #include <ATen/autocast_mode.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -57,78 +58,149 @@ std::vector<std::string> model_names() {
   return registry().names();
 }
 
+// The CUDA half of LibTorch lies beside the other one.
+bool has_cuda(std::string* why) {
+  static std::string reason;
+  static const bool found = [] {
+    Dl_info info{};
+    dladdr(reinterpret_cast<void*>(&at::globalContext), &info);
+    const std::string path = info.dli_fname == nullptr ? "" : info.dli_fname;
+    const std::string cuda = path.substr(0, path.rfind('/') + 1) + "libtorch_cuda.so";
+    if (dlopen(cuda.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+      reason = dlerror();
+      return false;
+    }
+    if (torch::cuda::is_available()) return true;
+    reason = "LibTorch finds no GPU";
+    return false;
+  }();
+  if (why != nullptr) *why = reason;
+  return found;
+}
+
+torch::Tensor Model::loss(const torch::Tensor& logits, const torch::Tensor& labels,
+                          double label_smoothing) const {
+  return torch::nn::functional::cross_entropy(logits, labels,
+                                              torch::nn::functional::CrossEntropyFuncOptions()
+                                                  .reduction(torch::kSum)
+                                                  .label_smoothing(label_smoothing));
+}
+
+namespace {
+
+torch::Device place_of(Device device) {
+  return device.is_cpu() ? torch::Device(torch::kCPU) : torch::Device(torch::kCUDA, device.index);
+}
+
+// Where training is to give the same bits from run to run, no algorithm is chosen by its speed.
+void prepare_cuda() {
+  std::string why;
+  if (!has_cuda(&why)) throw UsageError("--device cuda: " + why);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setAllowTF32CuDNN(false);
+}
+
+// Built on the CPU, so that the weights are the same wherever the model goes.
+std::shared_ptr<Model> build(const TrainConfig& config, const ModelShape& shape,
+                             const ModelMaker& maker, Device device) {
+  static std::mutex building;  // the generator of initial weights is the process's
+  if (!device.is_cpu()) prepare_cuda();
+  const std::lock_guard lock(building);
+  torch::manual_seed(config.seed);
+  std::shared_ptr<Model> model = maker ? maker(shape) : make_model(config.model, shape);
+  model->to(place_of(device));
+  torch::NoGradGuard guard;
+  for (auto& parameter : model->parameters()) {
+    if (parameter.dim() == 4)
+      parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+  return model;
+}
+
+torch::Tensor pictures_of(const Replica::Samples& samples, const ModelShape& shape,
+                          torch::Device place) {
+  const auto x = torch::from_blob(const_cast<float*>(samples.pixels),
+                                  {static_cast<int64_t>(samples.labels.size()), shape.channels,
+                                   shape.image_size, shape.image_size},
+                                  torch::TensorOptions().dtype(torch::kFloat32).device(place));
+  return x.contiguous(torch::MemoryFormat::ChannelsLast);
+}
+
+torch::Tensor labels_of(const Replica::Samples& samples, torch::Device place) {
+  return torch::from_blob(const_cast<int64_t*>(samples.labels.data()),
+                          {static_cast<int64_t>(samples.labels.size())}, torch::kInt64)
+      .to(place);
+}
+
+// The network in bf16 where that is safe; weights and logits stay f32.
+torch::Tensor run_bf16(Model& model, const torch::Tensor& x) {
+  const auto kind = x.device().type();
+  at::autocast::set_autocast_enabled(kind, true);
+  at::autocast::set_autocast_dtype(kind, at::kBFloat16);
+  const torch::Tensor logits = model.forward(x).to(torch::kFloat32);
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(kind, false);
+  return logits;
+}
+
+}  // namespace
+
 struct Replica::State {
   TrainConfig config;
   ModelShape shape;
+  Device device;
+  torch::Device place{torch::kCPU};
+  Communicator* norm_over = nullptr;
   std::shared_ptr<Model> model;
   std::vector<torch::Tensor> tensors;  // parameters, in order
   std::vector<ModelArray> parameters;
   std::vector<ModelArray> statistics;
+  std::vector<torch::Tensor> statistic_tensors;
   std::function<void(size_t)> ready;
 
-  torch::Tensor picture_of(const Samples& samples) const {
-    const auto count = static_cast<int64_t>(samples.labels.size());
-    auto x = torch::from_blob(const_cast<float*>(samples.pixels),
-                              {count, shape.channels, shape.image_size, shape.image_size},
-                              torch::kFloat32);
-    return x.contiguous(torch::MemoryFormat::ChannelsLast);
+  torch::Tensor run(const torch::Tensor& x) const {
+    return config.dtype == "bf16" ? run_bf16(*model, x) : model->forward(x);
   }
-  torch::Tensor labels_of(const Samples& samples) const {
-    return torch::from_blob(const_cast<int64_t*>(samples.labels.data()),
-                            {static_cast<int64_t>(samples.labels.size())}, torch::kInt64);
-  }
-  torch::Tensor loss_of(const torch::Tensor& logits, const torch::Tensor& labels) const {
-    return torch::nn::functional::cross_entropy(logits, labels,
-                                                torch::nn::functional::CrossEntropyFuncOptions()
-                                                    .reduction(torch::kSum)
-                                                    .label_smoothing(config.label_smoothing));
-  }
+  // One copy from the device for all four.
   Score score_of(const torch::Tensor& logits, const torch::Tensor& labels,
                  const torch::Tensor& loss) const {
     torch::NoGradGuard guard;
-    Score score;
-    score.loss = loss.item<double>();
-    score.count = static_cast<double>(labels.size(0));
     const int64_t most = std::min<int64_t>(5, logits.size(1));
-    const torch::Tensor best = std::get<1>(logits.topk(most, 1));
-    const torch::Tensor right = best.eq(labels.unsqueeze(1));
-    score.top1 = static_cast<double>(right.select(1, 0).sum().item<int64_t>());
-    score.top5 = static_cast<double>(right.any(1).sum().item<int64_t>());
-    return score;
-  }
-  torch::Tensor run(const torch::Tensor& x) const {
-    if (config.dtype != "bf16") return model->forward(x);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    const torch::Tensor logits = model->forward(x).to(torch::kFloat32);
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    return logits;
+    const torch::Tensor right = std::get<1>(logits.topk(most, 1)).eq(labels.unsqueeze(1));
+    const torch::Tensor numbers =
+        torch::stack({loss.to(torch::kFloat64), right.select(1, 0).sum().to(torch::kFloat64),
+                      right.any(1).sum().to(torch::kFloat64)})
+            .cpu();
+    const auto* at = numbers.data_ptr<double>();
+    return {at[0], at[1], at[2], static_cast<double>(labels.size(0))};
   }
 };
 
-Replica::Replica(const TrainConfig& config, const ModelShape& shape, int threads)
+Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Options& options)
     : state_(std::make_unique<State>()) {
-  static std::mutex building;  // the generator of initial weights is the process's
   State& state = *state_;
   state.config = config;
   state.shape = shape;
+  state.device = options.device;
+  state.place = place_of(options.device);
+  state.norm_over = options.norm_over;
   at::init_num_threads();
-  torch::set_num_threads(threads);
-  {
-    const std::lock_guard lock(building);
-    torch::manual_seed(config.seed);
-    state.model = make_model(config.model, shape);
-  }
-  for (auto& parameter : state.model->parameters()) {
-    torch::NoGradGuard guard;
-    if (parameter.dim() == 4)
-      parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+  torch::set_num_threads(options.threads);
+  state.model = build(config, shape, options.model, options.device);
+  if (options.norm_over != nullptr) {
+    for (const auto& module : state.model->modules(false)) {
+      if (module->as<torch::nn::BatchNorm2d>() != nullptr && module->as<NormImpl>() == nullptr)
+        throw UsageError(
+            "--sync_batch_norm: this model uses torch::nn::BatchNorm2d; horon::train::Norm can "
+            "take its statistics over all ranks");
+    }
   }
   for (const auto& item : state.model->named_parameters()) {
     const torch::Tensor& tensor = item.value();
     state.parameters.push_back({item.key(), tensor.data_ptr<float>(),
-                                static_cast<uint64_t>(tensor.numel()), tensor.dim() > 1});
+                                static_cast<uint64_t>(tensor.numel()), tensor.dim() > 1,
+                                options.device});
     torch::autograd::impl::set_post_acc_grad_hooks(
         tensor, std::make_unique<Hook>(state.ready, state.tensors.size()));
     state.tensors.push_back(tensor);
@@ -136,11 +208,14 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, int threads
   for (const auto& item : state.model->named_buffers()) {
     if (item.value().scalar_type() != torch::kFloat32) continue;
     state.statistics.push_back({item.key(), item.value().data_ptr<float>(),
-                                static_cast<uint64_t>(item.value().numel()), false});
+                                static_cast<uint64_t>(item.value().numel()), false,
+                                options.device});
+    state.statistic_tensors.push_back(item.value().view({-1}));
   }
 }
 Replica::~Replica() = default;
 
+Device Replica::device() const { return state_->device; }
 const std::vector<ModelArray>& Replica::parameters() const { return state_->parameters; }
 const std::vector<ModelArray>& Replica::statistics() const { return state_->statistics; }
 
@@ -150,12 +225,36 @@ uint64_t Replica::parameter_count() const {
   return count;
 }
 
+std::vector<float> Replica::read_statistics() const {
+  torch::NoGradGuard guard;
+  if (state_->statistic_tensors.empty()) return {};
+  const torch::Tensor all = torch::cat(state_->statistic_tensors).cpu();
+  const auto* data = all.data_ptr<float>();
+  return {data, data + all.numel()};
+}
+
+void Replica::write_statistics(const float* values) {
+  torch::NoGradGuard guard;
+  int64_t count = 0;
+  for (const ModelArray& one : state_->statistics) count += static_cast<int64_t>(one.count);
+  if (count == 0) return;
+  const torch::Tensor all =
+      torch::from_blob(const_cast<float*>(values), {count}, torch::kFloat32).to(state_->place);
+  int64_t at = 0;
+  for (torch::Tensor& one : state_->statistic_tensors) {
+    one.copy_(all.narrow(0, at, one.numel()));
+    at += one.numel();
+  }
+}
+
 Score Replica::train(
     const Samples& samples, double divisor,
-    const std::function<void(size_t parameter, const float* gradient)>& on_gradient) {
+    const std::function<void(size_t parameter, const float* gradient)>& on_gradient,
+    const std::function<void()>& after_backward) {
   State& state = *state_;
   state.model->train();
   dropout_key() = {state.config.seed, samples.step, samples.numbers};
+  norm_communicator() = state.norm_over;
   // The gradient is autograd's own, once; whoever wants it has it copied here and now.
   state.ready = [&](size_t i) {
     torch::Tensor& gradient = state.tensors[i].mutable_grad();
@@ -169,39 +268,43 @@ Score Replica::train(
     on_gradient(i, dense.data_ptr<float>());
     gradient = torch::Tensor();
   };
-  const torch::Tensor labels = state.labels_of(samples);
-  const torch::Tensor logits = state.run(state.picture_of(samples));
-  const torch::Tensor loss = state.loss_of(logits, labels);
-  const Score score = state.score_of(logits, labels, loss);
+  const torch::Tensor labels = labels_of(samples, state.place);
+  const torch::Tensor logits = state.run(pictures_of(samples, state.shape, state.place));
+  const torch::Tensor loss = state.model->loss(logits, labels, state.config.label_smoothing);
+  const bool waits = !state.device.is_cpu();  // a GPU is not to be kept waiting for a number
+  Score score;
+  if (!waits) score = state.score_of(logits, labels, loss);
   (loss / divisor).backward();
+  if (after_backward) after_backward();
+  if (waits) score = state.score_of(logits, labels, loss);
   state.ready = nullptr;
+  norm_communicator() = nullptr;
   return score;
 }
 
 Score Replica::evaluate(const Samples& samples) {
   torch::NoGradGuard guard;
   state_->model->eval();
-  const torch::Tensor labels = state_->labels_of(samples);
-  const torch::Tensor logits = state_->run(state_->picture_of(samples));
-  return state_->score_of(logits, labels, state_->loss_of(logits, labels));
+  const torch::Tensor labels = labels_of(samples, state_->place);
+  const torch::Tensor logits = state_->run(pictures_of(samples, state_->shape, state_->place));
+  return state_->score_of(logits, labels,
+                          state_->model->loss(logits, labels, state_->config.label_smoothing));
 }
 
 struct BareLoop::State {
+  TrainConfig config;
   ModelShape shape;
+  torch::Device place{torch::kCPU};
   std::shared_ptr<Model> model;
   std::unique_ptr<torch::optim::SGD> optimizer;
 };
 
-BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape)
+BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape, Device device)
     : state_(std::make_unique<State>()) {
+  state_->config = config;
   state_->shape = shape;
-  torch::manual_seed(config.seed);
-  state_->model = make_model(config.model, shape);
-  for (auto& parameter : state_->model->parameters()) {
-    torch::NoGradGuard guard;
-    if (parameter.dim() == 4)
-      parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
-  }
+  state_->place = place_of(device);
+  state_->model = build(config, shape, {}, device);
   state_->optimizer = std::make_unique<torch::optim::SGD>(
       state_->model->parameters(), torch::optim::SGDOptions(config.learning_rate)
                                        .momentum(config.momentum)
@@ -211,17 +314,13 @@ BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape)
 BareLoop::~BareLoop() = default;
 
 void BareLoop::step(const Replica::Samples& samples) {
-  const auto count = static_cast<int64_t>(samples.labels.size());
-  const auto x = torch::from_blob(const_cast<float*>(samples.pixels),
-                                  {count, state_->shape.channels, state_->shape.image_size,
-                                   state_->shape.image_size},
-                                  torch::kFloat32)
-                     .contiguous(torch::MemoryFormat::ChannelsLast);
-  const auto labels =
-      torch::from_blob(const_cast<int64_t*>(samples.labels.data()), {count}, torch::kInt64);
+  const torch::Tensor x = pictures_of(samples, state_->shape, state_->place);
+  const torch::Tensor labels = labels_of(samples, state_->place);
   state_->model->train();
   state_->optimizer->zero_grad();
-  torch::nn::functional::cross_entropy(state_->model->forward(x), labels).backward();
+  const torch::Tensor logits =
+      state_->config.dtype == "bf16" ? run_bf16(*state_->model, x) : state_->model->forward(x);
+  torch::nn::functional::cross_entropy(logits, labels).backward();
   state_->optimizer->step();
 }
 
@@ -232,7 +331,7 @@ TensorMap state_of(const Model& model) {
   TensorMap map;
   const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
     if (tensor.scalar_type() != torch::kFloat32) return;
-    const torch::Tensor plain = tensor.contiguous();
+    const torch::Tensor plain = tensor.cpu().contiguous();
     NamedTensor& one = map[name];
     for (const int64_t size : plain.sizes()) one.shape.push_back(static_cast<uint64_t>(size));
     one.bytes.assign(reinterpret_cast<const char*>(plain.data_ptr<float>()),

@@ -6,8 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "horon/device/buffer.h"
 #include "horon/train/config.h"
 #include "horon/train/safetensors.h"
+
+namespace horon {
+class Communicator;
+}
 
 namespace horon::train {
 
@@ -17,12 +22,17 @@ struct ModelShape {
   int channels = 3;
 };
 
+class Model;  // model/model.h
+using ModelMaker = std::function<std::shared_ptr<Model>(const ModelShape& shape)>;
+
 // An array of the model that others read and write in place.
 struct ModelArray {
   std::string name;
   float* data = nullptr;
   uint64_t count = 0;
   bool decays = false;  // parameters: weight decay applies
+  Device device = {};
+  BufferView view() const { return {data, count, DType::kF32, device}; }
 };
 
 struct Score {  // sums over samples
@@ -36,24 +46,37 @@ struct Score {  // sums over samples
 // time; several replicas may live in one process.
 class Replica {
  public:
-  Replica(const TrainConfig& config, const ModelShape& shape, int threads);
+  struct Options {
+    int threads = 1;
+    Device device = {};
+    ModelMaker model = {};              // empty: config.model, by name
+    Communicator* norm_over = nullptr;  // batch norm takes the statistics of all ranks' samples
+  };
+  Replica(const TrainConfig& config, const ModelShape& shape, const Options& options);
   ~Replica();
 
+  Device device() const;
   const std::vector<ModelArray>& parameters() const;
   const std::vector<ModelArray>& statistics() const;  // running means and variances
   uint64_t parameter_count() const;
 
   struct Samples {
-    const float* pixels = nullptr;  // count x channels x size x size
+    const float* pixels = nullptr;  // count x channels x size x size, where the replica is
     std::span<const int64_t> labels;
     std::span<const uint64_t> numbers;  // for dropout
     uint64_t step = 0;
   };
   // Gradients of (sum of losses) / divisor: on_gradient(i, values) for each parameter, as soon as
-  // it is there, in the parameter's own layout; those without one get none.
+  // it is there, in the parameter's own layout and place; those without one get none. On a GPU
+  // "there" means queued; after_backward() when all are, before the score is waited for.
   Score train(const Samples& samples, double divisor,
-              const std::function<void(size_t parameter, const float* gradient)>& on_gradient);
+              const std::function<void(size_t parameter, const float* gradient)>& on_gradient,
+              const std::function<void()>& after_backward = {});
   Score evaluate(const Samples& samples);
+
+  // Values of all statistics, one after the other, and back.
+  std::vector<float> read_statistics() const;
+  void write_statistics(const float* values);
 
   TensorMap state() const;
   // Error (exit code 13) for missing or other tensors.
@@ -64,10 +87,13 @@ class Replica {
   std::unique_ptr<State> state_;
 };
 
+// Whether LibTorch can use a GPU here; loads its CUDA part. The reason if not.
+bool has_cuda(std::string* why = nullptr);
+
 // The same model trained by LibTorch alone, in the plainest loop: what ours is measured against.
 class BareLoop {
  public:
-  BareLoop(const TrainConfig& config, const ModelShape& shape);
+  BareLoop(const TrainConfig& config, const ModelShape& shape, Device device = {});
   ~BareLoop();
   void step(const Replica::Samples& samples);
   TensorMap state() const;

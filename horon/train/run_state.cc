@@ -2,46 +2,53 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "horon/base/error.h"
 
 namespace horon::train {
 namespace {
 
-TensorMap arrays_of(Optimizer& optimizer) {
+void copy(const Accelerator& place, void* to, const void* from, uint64_t bytes) {
+  if (place.is_cpu()) {
+    std::memcpy(to, from, bytes);
+  } else {
+    place.math->copy(to, from, bytes);
+  }
+}
+
+TensorMap arrays_of(const Trainee& trainee) {
   TensorMap map;
-  for (const auto& [name, values] : optimizer.state())
-    map[name] = {"F32",
-                 {values->size()},
-                 std::string(reinterpret_cast<const char*>(values->data()), values->size() * 4)};
+  for (const auto& [name, values] : trainee.optimizer.state()) {
+    NamedTensor& one = map[name] = {"F32", {values.count}, std::string(values.bytes(), '\0')};
+    copy(trainee.place, one.bytes.data(), values.data, values.bytes());
+  }
   return map;
 }
 
-void load_arrays(Optimizer& optimizer, const TensorMap& map) {
-  for (const auto& [name, values] : optimizer.state()) {
+void load_arrays(const Trainee& trainee, const TensorMap& map) {
+  for (const auto& [name, values] : trainee.optimizer.state()) {
     const auto found = map.find(name);
-    if (found == map.end() || found->second.bytes.size() != values->size() * 4)
+    if (found == map.end() || found->second.bytes.size() != values.bytes())
       throw Error(fmt::format("the checkpoint has no '{}' of this optimizer", name),
                   ExitCode::kCheckpoint);
-    std::copy_n(found->second.bytes.data(), found->second.bytes.size(),
-                reinterpret_cast<char*>(values->data()));
+    copy(trainee.place, values.data, found->second.bytes.data(), values.bytes());
   }
 }
 
 }  // namespace
 
-Snapshot take_snapshot(const RunState& state, const Replica& replica, Optimizer& optimizer,
-                       const TrainConfig& config, int ranks) {
-  return {state.step, state.position, replica.state(),    arrays_of(optimizer),
+Snapshot take_snapshot(const RunState& state, const Trainee& trainee, const TrainConfig& config,
+                       int ranks) {
+  return {state.step, state.position, trainee.replica.state(), arrays_of(trainee),
           config,     ranks,          state.best_accuracy};
 }
 
-void restore(const Snapshot& snapshot, RunState& state, Replica& replica, Optimizer& optimizer) {
-  replica.load(snapshot.model);
-  if (!snapshot.optimizer.empty()) load_arrays(optimizer, snapshot.optimizer);
-  optimizer.steps = snapshot.step;
+void restore(const Snapshot& snapshot, RunState& state, const Trainee& trainee) {
+  trainee.replica.load(snapshot.model);
+  if (!snapshot.optimizer.empty()) load_arrays(trainee, snapshot.optimizer);
+  trainee.optimizer.steps = snapshot.step;
   state = {snapshot.step, snapshot.position, snapshot.best_accuracy};
 }
 
@@ -53,23 +60,24 @@ std::string share_text(Communicator& comm, std::string text) {
   return text;
 }
 
-void share_state(Communicator& comm, RunState& state, Replica& replica, Optimizer& optimizer) {
+void share_state(Communicator& comm, RunState& state, const Trainee& trainee) {
   std::array<int64_t, 4> counts = {
       static_cast<int64_t>(state.step), static_cast<int64_t>(state.position.epoch),
-      static_cast<int64_t>(state.position.next), static_cast<int64_t>(optimizer.steps)};
+      static_cast<int64_t>(state.position.next), static_cast<int64_t>(trainee.optimizer.steps)};
   comm.broadcast(view_of(counts), 0, {.name = "position"});
   std::array<double, 1> best = {state.best_accuracy};
   comm.broadcast(view_of(best), 0, {.name = "best accuracy"});
   const bool sends = comm.rank() == 0;
-  const std::string model = share_text(comm, sends ? pack_safetensors(replica.state()) : "");
-  const std::string arrays = share_text(comm, sends ? pack_safetensors(arrays_of(optimizer)) : "");
+  const std::string model =
+      share_text(comm, sends ? pack_safetensors(trainee.replica.state()) : "");
+  const std::string arrays = share_text(comm, sends ? pack_safetensors(arrays_of(trainee)) : "");
   state = {static_cast<uint64_t>(counts[0]),
            {static_cast<uint64_t>(counts[1]), static_cast<uint64_t>(counts[2])},
            best[0]};
-  optimizer.steps = static_cast<uint64_t>(counts[3]);
+  trainee.optimizer.steps = static_cast<uint64_t>(counts[3]);
   if (sends) return;
-  replica.load(unpack_safetensors(model, "rank 0's model"));
-  load_arrays(optimizer, unpack_safetensors(arrays, "rank 0's optimizer"));
+  trainee.replica.load(unpack_safetensors(model, "rank 0's model"));
+  load_arrays(trainee, unpack_safetensors(arrays, "rank 0's optimizer"));
 }
 
 }  // namespace horon::train

@@ -17,15 +17,22 @@ struct RunState {
   double best_accuracy = 0;
 };
 
-Snapshot take_snapshot(const RunState& state, const Replica& replica, Optimizer& optimizer,
-                       const TrainConfig& config, int ranks);
+// What is trained, and where it lies.
+struct Trainee {
+  Replica& replica;
+  Optimizer& optimizer;
+  const Accelerator& place;
+};
+
+Snapshot take_snapshot(const RunState& state, const Trainee& trainee, const TrainConfig& config,
+                       int ranks);
 // Error (exit code 13) if the tensors are of another model or optimizer. Without optimizer arrays
 // the optimizer starts anew.
-void restore(const Snapshot& snapshot, RunState& state, Replica& replica, Optimizer& optimizer);
+void restore(const Snapshot& snapshot, RunState& state, const Trainee& trainee);
 
 // Rank 0's text on every rank. All ranks.
 std::string share_text(Communicator& comm, std::string text);
 // Everything of rank 0 on every rank, before the first step. All ranks.
-void share_state(Communicator& comm, RunState& state, Replica& replica, Optimizer& optimizer);
+void share_state(Communicator& comm, RunState& state, const Trainee& trainee);
 
 }  // namespace horon::train

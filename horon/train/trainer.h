@@ -1,44 +1,60 @@
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <stop_token>
 #include <string>
+#include <vector>
 
-#include "horon/comm/communicator.h"
-#include "horon/net/store.h"
+#include "horon/data/dataset.h"
+#include "horon/train/callback.h"
 #include "horon/train/config.h"
 #include "horon/train/replica.h"
 
 namespace horon::train {
 
-struct TrainResult {
-  uint64_t steps = 0;
-  double epochs = 0;
-  double train_loss = 0;
-  double test_loss = 0;
-  double test_top1 = 0;
-  double test_top5 = 0;
-  uint64_t test_samples = 0;
-  double seconds = 0;
-  double images_per_s = 0;
-  bool interrupted = false;  // stopped by a signal; a checkpoint was written
-  std::string model_dir;
-  std::string checkpoint;  // the last one
+// What a program brings of its own; what is empty is found by its name in the settings.
+struct Ingredients {
+  // Of "train", and of "test" (or "validation", if the settings cut one off).
+  std::function<std::shared_ptr<Dataset>(const std::string& split)> dataset;
+  ModelMaker model;  // model/model.h
+  std::function<std::unique_ptr<Optimizer>(std::span<const Slice>)> optimizer;
+  std::vector<CallbackMaker> callbacks;
 };
 
-// One rank of a run: trains (or only evaluates) and returns the same numbers on every rank. `store`
-// as for Runtime. Prints on rank 0 only.
-struct RankJob {
-  TrainConfig config;
-  std::unique_ptr<Communicator> comm;
-  std::shared_ptr<Store> store;  // may be null
-  std::stop_token stop;
-  bool only_evaluates = false;
-  int replicas_here = 1;  // of this process
-};
-TrainResult run_rank(RankJob job);
+// Trains a network on all ranks of the job that this process was started in (`horon run`, mpirun,
+// srun, TF_CONFIG, or alone): input, gradients summed between ranks, checkpoints, resuming, logs.
+// All processes call it alike. Errors are thrown; result.interrupted after a signal.
+class Trainer {
+ public:
+  explicit Trainer(TrainConfig config, Ingredients ingredients = {})
+      : config_(std::move(config)), ingredients_(std::move(ingredients)) {}
+  TrainResult train() { return run(false); }
+  TrainResult evaluate() { return run(true); }
 
-// All replicas of this process, wherever it was started from; the exit code.
-int run_process(const TrainConfig& config, bool only_evaluates);
+ private:
+  TrainResult run(bool only_evaluates);
+  TrainConfig config_;
+  Ingredients ingredients_;
+};
+
+// One call for those who come from MoXing. Its arguments, with their meanings of old: run_mode in
+// any case, batch_size of ONE replica, log_dir for checkpoints and logs. Restores from log_dir,
+// then from checkpoint_path.
+struct RunArguments {
+  std::string run_mode = "TRAIN";  // or "EVAL"
+  uint64_t batch_size = 128;       // of one replica
+  std::string log_dir;
+  uint64_t max_number_of_steps = 0;
+  std::string checkpoint_path;
+  uint64_t log_every_n_steps = 10;
+  double save_model_secs = 0;  // wins over save_model_steps
+  uint64_t save_model_steps = 0;
+  TrainConfig config = {};  // everything else
+};
+TrainResult run(
+    const std::function<std::shared_ptr<Dataset>(const std::string& split)>& input_fn,
+    const ModelMaker& model_fn,
+    const std::function<std::unique_ptr<Optimizer>(std::span<const Slice>)>& optimizer_fn,
+    const RunArguments& arguments);
 
 }  // namespace horon::train

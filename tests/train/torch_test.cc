@@ -5,9 +5,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "horon/comm/bootstrap.h"
+#include "horon/train/gradient_sync.h"
 #include "horon/train/optimizer.h"
 #include "horon/train/replica.h"
 
@@ -33,7 +35,7 @@ TEST(Parity, OurStepsAreLibTorchsOwn) {
   TrainConfig config;
   config.weight_decay = 0;  // LibTorch's applies to everything
   config.learning_rate = 0.05;
-  Replica replica(config, {}, 1);
+  Replica replica(config, {}, Replica::Options{});
   BareLoop bare(config, {});
   std::vector<std::vector<float>> gradients;
   std::vector<Slice> slices;
@@ -73,7 +75,7 @@ TEST(Models, HaveThePublishedNumbersOfParameters) {
   const auto count = [](const char* name, int classes, int size) {
     TrainConfig config;
     config.model = name;
-    return Replica(config, {classes, size, 3}, 1).parameter_count();
+    return Replica(config, {classes, size, 3}, {}).parameter_count();
   };
   EXPECT_EQ(count("resnet_v1_20", 10, 32), 272'474U);
   EXPECT_EQ(count("resnet_v1_56", 10, 32), 855'770U);
@@ -85,9 +87,9 @@ TEST(Models, HaveThePublishedNumbersOfParameters) {
 
 TEST(Replicas, StateComesBackToTheLastBit) {
   TrainConfig config;
-  Replica one(config, {}, 1);
+  Replica one(config, {}, Replica::Options{});
   config.seed = 2;
-  Replica two(config, {}, 1);
+  Replica two(config, {}, Replica::Options{});
   const TensorMap state = one.state();
   EXPECT_NE(two.state().at("fc.weight").bytes, state.at("fc.weight").bytes);
   two.load(state);
@@ -99,10 +101,97 @@ TEST(Replicas, StateComesBackToTheLastBit) {
   EXPECT_THROW(two.load(bad), std::exception);
 }
 
+struct Gradients {
+  std::vector<std::vector<float>> values;
+  explicit Gradients(const Replica& replica) {
+    for (const ModelArray& one : replica.parameters()) values.emplace_back(one.count);
+  }
+  void add(size_t i, const float* gradient) {
+    for (size_t k = 0; k < values[i].size(); ++k) values[i][k] += gradient[k];
+  }
+};
+
+void expect_near(std::span<const float> a, std::span<const float> b, double limit,
+                 const std::string& name) {
+  ASSERT_EQ(a.size(), b.size()) << name;
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], limit) << name << " " << i;
+}
+
+Replica::Samples part_of(const Batch& batch, size_t first, size_t count) {
+  return {batch.pixels.data() + first * 3072, std::span(batch.labels).subspan(first, count),
+          std::span(batch.numbers).subspan(first, count), 0};
+}
+
+// Batch norm by shards: each starts from the step's statistics and normalises by its own samples;
+// gradients are summed, statistics averaged by samples. The reference runs the shards one by one
+// through replicas of their own.
+TEST(ExactSync, IsTheSumOfItsShards) {
+  const TrainConfig config;
+  const std::vector<std::pair<size_t, size_t>> cuts = {{0, 6}, {6, 6}, {12, 5}, {17, 5}};
+  const Batch batch(22, 1);
+  Replica probe(config, {}, Replica::Options{});
+  Gradients wanted(probe);
+  std::vector<double> statistics(probe.read_statistics().size());
+  double loss = 0;
+  for (const auto& [first, count] : cuts) {
+    Replica own(config, {}, Replica::Options{});
+    loss += own.train(part_of(batch, first, count), 22.0,
+                      [&](size_t i, const float* g) { wanted.add(i, g); })
+                .loss;
+    const auto after = own.read_statistics();
+    for (size_t i = 0; i < after.size(); ++i)
+      statistics[i] += after[i] * static_cast<double>(count) / 22.0;
+  }
+  Replica replica(config, {}, Replica::Options{});
+  Runtime runtime(std::move(make_local_world(1)[0]));
+  const auto sync = make_exact_sync(runtime, replica, 4);
+  std::vector<Shard> shards;
+  for (size_t i = 0; i < cuts.size(); ++i)
+    shards.push_back({i, part_of(batch, cuts[i].first, cuts[i].second)});
+  const StepSums sums = sync->step({shards}, {22}, {});
+  EXPECT_NEAR(sums.score.loss, loss, 1e-4);
+  for (size_t i = 0; i < wanted.values.size(); ++i)
+    expect_near({sync->slices()[i].gradient, sync->slices()[i].count}, wanted.values[i], 1e-5,
+                sync->slices()[i].name);
+  const auto got = replica.read_statistics();
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], statistics[i], 1e-5) << i;
+}
+
+// Two ranks with parts of a batch, batch norm over both: gradients and statistics of the whole.
+TEST(SyncBatchNorm, DoesOnTwoRanksWhatOneDoesWithAll) {
+  TrainConfig config;
+  const Batch batch(20, 2);
+  Replica whole(config, {}, Replica::Options{});
+  Gradients wanted(whole);
+  const Score score =
+      whole.train(batch.samples(), 20.0, [&](size_t i, const float* g) { wanted.add(i, g); });
+  Gradients sum(whole);
+  std::mutex mutex;
+  double loss = 0;
+  auto world = make_local_world(2);
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Replica replica(config, {}, {.norm_over = world[static_cast<size_t>(rank)].get()});
+      Gradients mine(replica);
+      const Score part = replica.train(part_of(batch, rank == 0 ? 0 : 12, rank == 0 ? 12 : 8), 20.0,
+                                       [&](size_t i, const float* g) { mine.add(i, g); });
+      const std::lock_guard lock(mutex);
+      loss += part.loss;
+      for (size_t i = 0; i < mine.values.size(); ++i) sum.add(i, mine.values[i].data());
+      expect_near(replica.read_statistics(), whole.read_statistics(), 1e-5, "statistics");
+    });
+  }
+  ranks.clear();
+  EXPECT_NEAR(loss, score.loss, 1e-3);
+  for (size_t i = 0; i < sum.values.size(); ++i)
+    expect_near(sum.values[i], wanted.values[i], 2e-5, whole.parameters()[i].name);
+}
+
 // The program links Gloo before LibTorch; the other way round it would not get this far.
 TEST(Gloo, WorksInOneProcessWithLibTorch) {
   TrainConfig config;
-  Replica replica(config, {}, 1);  // LibTorch is at work
+  Replica replica(config, {}, Replica::Options{});  // LibTorch is at work
   const std::shared_ptr<Store> store = make_memory_store();
   std::vector<std::jthread> ranks;
   std::array<float, 2> results = {};

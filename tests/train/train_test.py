@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import pty
 import random
 import re
 import shutil
@@ -134,7 +135,7 @@ class Kills(Runs):
 
     def test_at_random_moments(self):
         chance = random.Random(os.environ.get("HORON_TEST_SEED", "7"))
-        for i in range(int(os.environ.get("HORON_TEST_KILLS", "4"))):
+        for i in range(int(os.environ.get("HORON_TEST_KILLS", "20"))):
             folder = self.at(str(i))
             process = subprocess.Popen(command(1 + i % 2, *self.SAVING, "--model_dir", folder), stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL, start_new_session=True)
@@ -168,6 +169,31 @@ class Kills(Runs):
             self.assertIn(f"going on after step {step}", done.stdout)
 
 
+    def test_one_ctrl_c_on_a_terminal_makes_one_checkpoint(self):
+        folder = self.at("a")
+        arguments = [*SMALL, "--save_checkpoints_epochs", "0", "--model_dir", folder, "--max_number_of_steps", "100000"]
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execv(HORON, command(2, *arguments))
+        said = b""
+        sent = False
+        while True:
+            try:
+                piece = os.read(terminal, 65536)
+            except OSError:  # the terminal is gone with its last process
+                break
+            if not piece:
+                break
+            said += piece
+            if not sent and re.search(rb"step \d\d+/", said):
+                os.write(terminal, b"\x03")  # to launcher and ranks alike
+                sent = True
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        self.assertEqual(status, 75, said[-1500:])
+        self.assertEqual(said.count(b"interrupted; go on with"), 1)
+        self.assertEqual(len([name for name in os.listdir(folder) if name.startswith("ckpt-")]), 1)
+
+
 class Faults(Runs):
     def test_a_damaged_checkpoint_is_passed_over(self):
         folder = self.at("a")
@@ -191,11 +217,27 @@ class Faults(Runs):
 
     def test_numbers_that_are_not_finite(self):
         said = run(2, *SMALL, "--max_number_of_steps", 30, "--learning_rate", 1e30, "--model_dir", self.at("a"), code=None)
-        self.assertIn("is not finite", said)
+        self.assertIn("step 2: not finite on rank 0: ", said)
         said = run(1, *SMALL, "--max_number_of_steps", 30, "--learning_rate", 1e30, "--model_dir", self.at("b"), code=17)
         run(1, *SMALL, "--max_number_of_steps", 6, "--learning_rate", 1e30, "--nan_policy", "skip-step", "--model_dir", self.at("c"))
         for name, values in tensors(self.at("c", "ckpt-00000006", "model.safetensors")).items():
             self.assertTrue(all(value - value == 0 for value in values), name)  # nothing of the skipped steps is left
+
+    def test_a_rank_that_brings_no_numbers_is_named(self):
+        bad = {"HORON_FAILPOINT": "nan:1:5"}
+        said = run(2, *SMALL, "--max_number_of_steps", 12, "--model_dir", self.at("a"), env=bad, code=None)
+        self.assertRegex(said, r"step 5: not finite on rank 1: \d+ value\(s\) of the gradient of '[a-z0-9.]+'; the last checkpoint is good")
+        self.assertNotIn("rank 0:", said)
+        # All ranks skip, alike: the replicas are compared at step 100.
+        run(2, *SMALL, "--max_number_of_steps", 100, "--nan_policy", "skip-step", "--model_dir", self.at("b"), env=bad)
+        for name, values in tensors(self.at("b", "ckpt-00000100", "model.safetensors")).items():
+            self.assertTrue(all(value - value == 0 for value in values), name)
+        said = run(3, *EXACT, "--model_dir", self.at("c"), env={"HORON_FAILPOINT": "nan:2:4"}, code=None)
+        self.assertIn("step 4: not finite on rank 2: ", said)
+
+    def test_a_replica_that_differs_is_named(self):
+        said = run(3, *SMALL, "--max_number_of_steps", 100, "--model_dir", self.at("a"), env={"HORON_FAILPOINT": "flip:2:100"}, code=None)
+        self.assertIn("step 100: rank 2 hold other weights than rank 0, first in 'conv1.weight'", said)
 
     def test_a_full_disk(self):
         folder = self.at("small")
@@ -245,6 +287,30 @@ class Commands(Runs):
             kept = json.load(file)
         self.assertEqual((kept["train_samples"], kept["batch_size"], kept["model"]), (100, 25, "resnet_tiny"))
         self.assertTrue(os.path.exists(self.at("run", "ckpt-00000003", "manifest.json")))
+
+    def test_the_best_weights_are_kept(self):
+        run(2, "--train_samples", 400, "--batch_size", 50, "--train_epochs", 4, "--keep_checkpoint_max", 1, "--model_dir", self.at("a"))
+        with open(self.at("a", "log.jsonl")) as file:
+            scores = {entry["step"]: entry["test_top1"] for entry in map(json.loads, file) if "test_top1" in entry}
+        self.assertEqual(sorted(scores), [8, 16, 24, 32])
+        best = max(scores, key=scores.get)
+        self.assertEqual(os.listdir(self.at("a", "best")), [f"ckpt-{best:08}"])
+        said = run(1, "--checkpoint_path", self.at("a", "best", f"ckpt-{best:08}"), what="evaluate")
+        self.assertIn(f"top-1 {100 * scores[best]:.2f} %", said)
+        # The same by the name of the mode, in any case.
+        self.assertIn("2000 samples", run(1, "--run_mode", "EVAL", "--model_dir", self.at("a")))
+        self.assertFalse(os.path.exists(self.at("a", "best", "ckpt-00000000")))
+
+    def test_batch_norm_over_all_ranks(self):
+        # Whoever has which samples: two ranks do what one does with the whole batch, but for rounding.
+        arguments = [*SMALL, "--train_samples", 480, "--max_number_of_steps", 6, "--sync_batch_norm", "--learning_rate", 0.02]
+        for ranks in (1, 2):
+            run(ranks, *arguments, "--model_dir", self.at(str(ranks)))
+        one, two = (tensors(self.at(name, "ckpt-00000006", "model.safetensors")) for name in "12")
+        for name in one:
+            self.assertLess(max(abs(a - b) for a, b in zip(one[name], two[name])), 2e-4, name)
+        self.assertIn("--drop_remainder", run(2, *SMALL, "--train_samples", 97, "--sync_batch_norm", "--model_dir", self.at("x"), code=None))
+        self.assertIn("leave one of the two out", run(1, *EXACT, "--sync_batch_norm", "--model_dir", self.at("x"), code=2))
 
     def test_accumulated_batches(self):
         run(2, *SMALL, "--backward_passes_per_step", 2, "--max_number_of_steps", 4, "--model_dir", self.at("a"))

@@ -14,6 +14,10 @@ namespace horon::train {
 class Model : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(torch::Tensor x) = 0;
+  // The SUM over samples; the trainer divides by the global number. Cross entropy unless a model
+  // has its own.
+  virtual torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels,
+                             double label_smoothing) const;
 };
 
 // What dropout draws its masks from; set by the replica for the thread that runs the model.
@@ -35,7 +39,16 @@ class CounterDropout : public torch::nn::Module {
   uint32_t layer_;
 };
 
-using ModelMaker = std::function<std::shared_ptr<Model>(const ModelShape& shape)>;
+// Batch norm that can take its statistics over the samples of all ranks (--sync_batch_norm).
+class NormImpl : public torch::nn::BatchNorm2dImpl {
+ public:
+  explicit NormImpl(int64_t channels) : BatchNorm2dImpl(channels) {}
+  torch::Tensor forward(const torch::Tensor& x);
+};
+TORCH_MODULE(Norm);
+// Set by the replica for the thread that runs the model; null: each rank by itself.
+Communicator*& norm_communicator();
+
 // A user's own model under a name of its own; before training begins.
 void register_model(const std::string& name, ModelMaker maker);
 std::shared_ptr<Model> make_model(const std::string& name, const ModelShape& shape);

@@ -26,7 +26,7 @@ class BasicBlock : public nn::Module {
     register_module("bn2", norm2_);
     if (!projects) return;
     shortcut_ = convolution(in, out, 1, stride);
-    shortcut_norm_ = nn::BatchNorm2d(out);
+    shortcut_norm_ = Norm(out);
     register_module("shortcut", shortcut_);
     register_module("shortcut_bn", shortcut_norm_);
   }
@@ -38,11 +38,11 @@ class BasicBlock : public nn::Module {
 
  private:
   nn::Conv2d first_;
-  nn::BatchNorm2d norm1_;
+  Norm norm1_;
   nn::Conv2d second_;
-  nn::BatchNorm2d norm2_;
+  Norm norm2_;
   nn::Conv2d shortcut_{nullptr};
-  nn::BatchNorm2d shortcut_norm_{nullptr};
+  Norm shortcut_norm_{nullptr};
 };
 
 // 1x1, 3x3 (with the stride), 1x1.
@@ -64,7 +64,7 @@ class Bottleneck : public nn::Module {
     register_module("bn3", bn3_);
     if (!projects) return;
     shortcut_ = convolution(in, 4 * width, 1, stride);
-    shortcut_bn_ = nn::BatchNorm2d(4 * width);
+    shortcut_bn_ = Norm(4 * width);
     register_module("shortcut", shortcut_);
     register_module("shortcut_bn", shortcut_bn_);
   }
@@ -83,14 +83,14 @@ class Bottleneck : public nn::Module {
 
  private:
   nn::Conv2d conv1_;
-  nn::BatchNorm2d bn1_;
+  Norm bn1_;
   nn::Conv2d conv2_;
-  nn::BatchNorm2d bn2_;
+  Norm bn2_;
   nn::Conv2d conv3_;
-  nn::BatchNorm2d bn3_;
+  Norm bn3_;
   int64_t stride_;
   nn::Conv2d shortcut_{nullptr};
-  nn::BatchNorm2d shortcut_bn_{nullptr};
+  Norm shortcut_bn_{nullptr};
 };
 
 struct Plan {
@@ -161,7 +161,7 @@ class Residual final : public Model {
 
   Plan plan_;
   nn::Conv2d stem_;
-  nn::BatchNorm2d norm_;
+  Norm norm_;
   std::vector<nn::Sequential> stages_;
   nn::Linear head_{nullptr};
 };

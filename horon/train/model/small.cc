@@ -50,7 +50,7 @@ class WorkshopCnn final : public Model {
         convs_.push_back(register_module(
             "conv" + number,
             nn::Conv2d(nn::Conv2dOptions(k == 0 ? in : width, width, 3).padding(k == 0 ? 1 : 0))));
-        norms_.push_back(register_module("bn" + number, nn::BatchNorm2d(width)));
+        norms_.push_back(register_module("bn" + number, Norm(width)));
       }
       drops_.emplace_back(0.2 + 0.1 * static_cast<double>(stage), static_cast<uint32_t>(stage));
       in = width;
@@ -72,7 +72,7 @@ class WorkshopCnn final : public Model {
 
  private:
   std::vector<nn::Conv2d> convs_;
-  std::vector<nn::BatchNorm2d> norms_;
+  std::vector<Norm> norms_;
   std::vector<CounterDropout> drops_;
   nn::Linear fc1_{nullptr};
   nn::Linear fc2_{nullptr};
@@ -96,7 +96,7 @@ torch::Tensor CounterDropout::forward(const torch::Tensor& x) const {
     Draws draws(key.seed, key.step, key.samples[static_cast<size_t>(n)], kDropoutDraws + layer_);
     for (int64_t i = 0; i < each; ++i) *out++ = draws.word() < limit ? 0.0F : kept;
   }
-  return x * mask.view(x.sizes());
+  return x * mask.view(x.sizes()).to(x.device());
 }
 
 void add_small_models() {

@@ -1,0 +1,21 @@
+#pragma once
+
+// Everything that a program needs: its place in a job, data and files, training. With LibTorch at
+// hand (link horon::trainer) also what makes a loop of one's own train on many ranks.
+#include "horon/data/pipeline.h"
+#include "horon/file/copy.h"
+#include "horon/file/file.h"
+#include "horon/runtime/session.h"
+#if __has_include(<torch/torch.h>)
+#include "horon/train/distributed.h"
+#include "horon/train/model/model.h"
+#include "horon/train/trainer.h"
+
+namespace horon {
+using train::broadcast_optimizer_state;
+using train::broadcast_parameters;
+using train::DistributedOptimizer;
+using train::run;
+using train::Trainer;
+}  // namespace horon
+#endif

@@ -1,0 +1,18 @@
+#include "horon/runtime/session.h"
+
+#include "horon/comm/join.h"
+
+namespace horon {
+
+Session::Session() {
+  const Knobs knobs = Knobs::resolve({}, process_env, "");
+  const World world = join_world(knobs);
+  RuntimeOptions options = runtime_options(knobs);
+  options.store = world.store;
+  runtime_ = std::make_shared<Runtime>(make_communicator(world, knobs), options);
+}
+
+Session::Session(std::unique_ptr<Communicator> world)
+    : runtime_(std::make_shared<Runtime>(std::move(world))) {}
+
+}  // namespace horon

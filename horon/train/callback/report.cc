@@ -1,0 +1,133 @@
+// Callbacks that tell people and programs how it goes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "horon/base/time.h"
+#include "horon/file/file.h"
+#include "horon/train/callback.h"
+
+namespace horon::train {
+namespace {
+
+class Console final : public Callback {
+ public:
+  void on_begin(Moment& moment) override {
+    first_step_ = moment.state.step;
+    watch_.restart();
+  }
+  void on_step_end(Moment& moment) override {
+    samples_ += moment.sums.score.count;
+    const uint64_t step = moment.state.step;
+    if (moment.config.hex_loss) {
+      moment.screen.say(fmt::format("step {} loss {:a}", step, static_cast<float>(moment.loss)));
+      return;
+    }
+    const double seconds = std::max(watch_.seconds(), 1e-6);
+    const double speed = samples_ / seconds;
+    if (moment.screen.has_bar()) {
+      show_bar(moment, seconds, speed);
+    } else if (const uint64_t each = 5 * moment.config.log_every_n_steps;
+               each > 0 && step % each == 0) {
+      moment.screen.say(
+          fmt::format("step {}/{}  epoch {:.2f}  loss {:.4f}  rate {:.4g}  {:.0f} images/s", step,
+                      moment.total_steps, moment.epoch, moment.loss, moment.rate, speed));
+    }
+  }
+  void on_evaluated(Moment& moment) override {
+    const TrainResult& result = moment.result;
+    std::string more;
+    for (const auto& [name, value] : moment.averages)
+      more += fmt::format("  {} {:.4g}", name, value);
+    moment.screen.say(fmt::format(
+        "epoch {:>5.2f}  step {:>6}  test loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %{}",
+        moment.epoch, moment.state.step, result.test_loss, 100 * result.test_top1,
+        100 * result.test_top5, more));
+  }
+  void on_end(Moment& moment) override;
+
+ private:
+  void show_bar(const Moment& moment, double seconds, double speed) const {
+    const uint64_t step = moment.state.step;
+    const double left =
+        seconds / static_cast<double>(step - first_step_) *
+        static_cast<double>(moment.total_steps - std::min(step, moment.total_steps));
+    const auto full = static_cast<size_t>(24.0 * static_cast<double>(step) /
+                                          static_cast<double>(moment.total_steps));
+    moment.screen.bar(fmt::format("[{}{}] step {}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left",
+                                  std::string(std::min<size_t>(full, 24), '#'),
+                                  std::string(24 - std::min<size_t>(full, 24), '.'), step,
+                                  moment.total_steps, moment.loss, speed, left));
+  }
+  Stopwatch watch_;
+  double samples_ = 0;
+  uint64_t first_step_ = 0;
+};
+
+void Console::on_end(Moment& moment) {
+  const TrainResult& result = moment.result;
+  const auto line = [&](const char* name, const std::string& value) {
+    moment.screen.say(fmt::format("  {:<14}{}", name, value));
+  };
+  moment.screen.say("");
+  line("model", fmt::format("{} on {}", moment.config.model, moment.config.dataset));
+  line("ranks", fmt::format("{}, global batch {}", moment.ranks, moment.config.batch_size));
+  const bool trained = result.seconds > 0;
+  if (trained)
+    line("steps", fmt::format("{} ({:.1f} epochs) in {:.1f} s, {:.0f} images/s", result.steps,
+                              result.epochs, result.seconds, result.images_per_s));
+  if (trained) line("training loss", fmt::format("{:.4f}", result.train_loss));
+  if (result.test_samples > 0)
+    line("test", fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}, {} samples",
+                             100 * result.test_top1, 100 * result.test_top5, result.test_loss,
+                             result.test_samples));
+  if (!result.checkpoint.empty()) line("checkpoint", result.checkpoint);
+  if (!result.best.empty())
+    line("best", fmt::format("{} (top-1 {:.2f} %)", result.best, 100 * moment.state.best_accuracy));
+  if (trained) line("log", file::join(result.model_dir, "log.jsonl"));
+  if (result.interrupted)
+    moment.screen.say(
+        fmt::format("\ninterrupted; go on with: horon train --model_dir {}", result.model_dir));
+}
+
+// One object a line: of every log_every_n_steps-th step, and of each evaluation.
+class JsonLines final : public Callback {
+ public:
+  void on_begin(Moment& moment) override {
+    if (moment.rank == 0) file_ = file::join(moment.config.model_dir, "log.jsonl");
+  }
+  void on_step_end(Moment& moment) override {
+    const uint64_t each = moment.config.log_every_n_steps;
+    if (each == 0 || moment.state.step % each != 0) return;
+    write({{"step", moment.state.step},
+           {"epoch", moment.epoch},
+           {"loss", moment.loss},
+           {"learning_rate", moment.rate},
+           {"seconds", watch_.seconds()}});
+  }
+  void on_evaluated(Moment& moment) override {
+    nlohmann::json entry = {{"step", moment.state.step},
+                            {"epoch", moment.epoch},
+                            {"test_loss", moment.result.test_loss},
+                            {"test_top1", moment.result.test_top1},
+                            {"test_top5", moment.result.test_top5},
+                            {"seconds", watch_.seconds()}};
+    for (const auto& [name, value] : moment.averages) entry[name] = value;
+    write(entry);
+  }
+
+ private:
+  void write(const nlohmann::json& entry) const {
+    if (!file_.empty()) file::append(file_, entry.dump() + "\n");
+  }
+  std::string file_;
+  Stopwatch watch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Callback> make_console() { return std::make_unique<Console>(); }
+std::unique_ptr<Callback> make_json_lines() { return std::make_unique<JsonLines>(); }
+
+}  // namespace horon::train

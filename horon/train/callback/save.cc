@@ -1,0 +1,122 @@
+// Callbacks that keep what was learned.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "horon/base/error.h"
+#include "horon/base/time.h"
+#include "horon/file/file.h"
+#include "horon/train/callback.h"
+#include "horon/train/flaw.h"
+
+namespace horon::train {
+namespace {
+
+class SaveCheckpoints final : public Callback {
+ public:
+  void on_begin(Moment& moment) override {
+    saved_ = moment.state.step;
+    if (moment.rank == 0)
+      store_.emplace(moment.config.model_dir, moment.config.keep_checkpoint_max);
+  }
+  void on_boundary(Moment& moment) override {
+    if (!store_ || !(moment.is_last || is_due(moment))) return;
+    save(moment);
+    saved_ = moment.state.step;
+    since_.restart();
+  }
+  void on_end(Moment& moment) override {
+    if (!store_) return;
+    store_->finish();
+    moment.result.checkpoint = store_->path_of(saved_);
+  }
+
+ private:
+  bool is_due(const Moment& moment) const {
+    const TrainConfig& config = moment.config;
+    const uint64_t epoch = moment.state.position.epoch;
+    if (config.save_checkpoints_steps > 0 && moment.state.step % config.save_checkpoints_steps == 0)
+      return true;
+    if (config.save_checkpoints_secs > 0 && since_.seconds() >= config.save_checkpoints_secs)
+      return true;
+    return moment.ends_epoch && config.save_checkpoints_epochs > 0 &&
+           epoch % config.save_checkpoints_epochs == 0;
+  }
+
+  // A disk that is full does not end the training; three failures in a row do. Whether a checkpoint
+  // was written is known when the next one is due.
+  void save(Moment& moment) {
+    wait(moment, false);
+    Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
+    check_finite(snapshot);
+    store_->save_later(std::move(snapshot));
+    if (moment.is_last) wait(moment, true);
+  }
+  void wait(Moment& moment, bool last) {
+    try {
+      store_->finish();
+      failed_ = 0;
+    } catch (const IoError& error) {
+      if (last || ++failed_ >= 3)
+        throw Error(fmt::format("checkpoint: {}", error.what()), ExitCode::kCheckpoint);
+      moment.screen.say(
+          fmt::format("a checkpoint was not written, training goes on: {}", error.what()));
+    }
+  }
+  // Weights that are lost are not kept in place of good ones.
+  static void check_finite(const Snapshot& snapshot) {
+    for (const auto& [name, tensor] : snapshot.model) {
+      const auto* values = reinterpret_cast<const float*>(tensor.bytes.data());
+      if (count_flaws(values, tensor.bytes.size() / sizeof(float)) > 0)
+        throw Error(fmt::format("step {}: '{}' is not finite; the last checkpoint is good",
+                                snapshot.step, name),
+                    ExitCode::kNonFinite);
+    }
+  }
+
+  std::optional<CheckpointStore> store_;
+  Stopwatch since_;
+  uint64_t saved_ = 0;
+  int failed_ = 0;
+};
+
+class KeepBest final : public Callback {
+ public:
+  void on_begin(Moment& moment) override {
+    if (moment.rank == 0) store_.emplace(file::join(moment.config.model_dir, "best"), 1);
+  }
+  void on_evaluated(Moment& moment) override {
+    const bool is_better = moment.result.test_top1 > moment.state.best_accuracy;
+    if (is_better) moment.state.best_accuracy = moment.result.test_top1;
+    if (!is_better || !store_) return;
+    Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
+    snapshot.optimizer.clear();  // to use, not to go on from
+    attempt(moment, [&] {
+      store_->finish();
+      store_->save_later(std::move(snapshot));
+    });
+  }
+  void on_end(Moment& moment) override {
+    if (!store_) return;
+    attempt(moment, [&] { store_->finish(); });
+    const auto steps = store_->steps();
+    if (!steps.empty()) moment.result.best = store_->path_of(steps.back());
+  }
+
+ private:
+  static void attempt(Moment& moment, const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const IoError& error) {
+      moment.screen.say(fmt::format("the best weights were not written: {}", error.what()));
+    }
+  }
+  std::optional<CheckpointStore> store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Callback> make_save_checkpoints() { return std::make_unique<SaveCheckpoints>(); }
+std::unique_ptr<Callback> make_keep_best() { return std::make_unique<KeepBest>(); }
+
+}  // namespace horon::train

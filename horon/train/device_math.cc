@@ -1,0 +1,16 @@
+#include "horon/train/device_math.h"
+
+#include "horon/base/part.h"
+
+namespace horon::train {
+
+Accelerator open_accelerator(const std::vector<std::string>& part_folders, int index) {
+  Accelerator found;
+  found.runtime = open_cuda_runtime(part_folders);
+  found.device = {DeviceKind::kCuda, index % found.runtime->device_count()};
+  const auto part = Part::open("train_cuda", part_folders);
+  found.math.reset(part->function<DeviceMath*()>("horon_open_device_math")());
+  return found;
+}
+
+}  // namespace horon::train

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+
+#include "horon/runtime/session.h"
+
+// For programs with a training loop of their own: three lines make it train on many ranks.
+//
+//   horon::Session session;
+//   horon::broadcast_parameters(session, *model);
+//   horon::DistributedOptimizer optimizer(session, std::move(adam), model->named_parameters());
+namespace horon::train {
+
+using NamedTensors = torch::OrderedDict<std::string, torch::Tensor>;
+
+// Owns an optimizer and gives it gradients that are averaged over all ranks: there is no way past
+// it. Gradients lie in buckets that are reduced while backward() still runs; step() waits for them.
+// All ranks must call backward() and step() equally often. Parameters on a GPU are staged through
+// host memory.
+class DistributedOptimizer {
+ public:
+  struct Options {
+    uint64_t backward_passes_per_step = 1;  // batch_gradients: gradients of so many are averaged
+    bool averages = true;                   // over ranks and passes; else summed
+    std::string codec = {};                 // what travels instead of f32, see codec/codec.h
+  };
+  DistributedOptimizer(Session& session, std::unique_ptr<torch::optim::Optimizer> inner,
+                       const NamedTensors& parameters, const Options& options);
+  DistributedOptimizer(Session& session, std::unique_ptr<torch::optim::Optimizer> inner,
+                       const NamedTensors& parameters)
+      : DistributedOptimizer(session, std::move(inner), parameters, Options{}) {}
+  ~DistributedOptimizer();
+
+  // Zeros gradients, and puts them (back) into their buckets.
+  void zero_grad();
+  // Waits for the gradients of all ranks, if that was not done, and updates the parameters.
+  void step();
+  // Only waits: to clip or look at gradients before step().
+  void synchronize();
+
+  // To read and to set learning rates; its step() is called by ours.
+  torch::optim::Optimizer& inner();
+  // Gradients that were not in their bucket when they were ready, and were copied there.
+  uint64_t mended() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Values of `root` on every rank: parameters and buffers. All ranks.
+void broadcast_parameters(Session& session, torch::nn::Module& module, int root = 0);
+void broadcast_parameters(Session& session, const NamedTensors& tensors, int root = 0);
+
+// Its learning rates and its state (SGD, Adam, AdamW, RMSprop, Adagrad). All ranks. UsageError for
+// others.
+void broadcast_optimizer_state(Session& session, torch::optim::Optimizer& optimizer, int root = 0);
+
+}  // namespace horon::train

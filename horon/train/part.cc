@@ -1,0 +1,47 @@
+// The doors of libhoron_train.so, through which `horon` comes in.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "horon/base/api.h"
+#include "horon/base/error.h"
+#include "horon/base/version.h"
+#include "horon/train/bench.h"
+#include "horon/train/trainer.h"
+
+namespace {
+
+// What went wrong is printed here; the exit code.
+int guarded(const std::function<int()>& action) {
+  try {
+    return action();
+  } catch (const horon::Error& error) {
+    fmt::print(stderr, "horon: {}\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "horon: {}\n", error.what());
+    return static_cast<int>(horon::Error(error.what()).exit_code());
+  }
+}
+
+}  // namespace
+
+extern "C" HORON_API const char* horon_part_version() { return horon::kBuildId; }
+
+// `config`: JSON of TrainConfig.
+extern "C" HORON_API int horon_train_run(const char* config, int only_evaluates) {
+  return guarded([&] {
+    horon::train::Trainer trainer(horon::train::config_from_json(nlohmann::json::parse(config)));
+    const auto result = only_evaluates != 0 ? trainer.evaluate() : trainer.train();
+    return static_cast<int>(result.interrupted ? horon::ExitCode::kInterrupted
+                                               : horon::ExitCode::kOk);
+  });
+}
+
+// `plan`: JSON, see bench.h. What was measured goes to the file that it names.
+extern "C" HORON_API int horon_train_bench(const char* plan) {
+  return guarded([&] {
+    horon::train::run_bench(plan);
+    return 0;
+  });
+}

@@ -1,0 +1,28 @@
+#include "horon/train/screen.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace horon::train {
+
+Screen::Screen(bool speaks) : speaks_(speaks), terminal_(speaks && isatty(STDOUT_FILENO) == 1) {}
+
+void Screen::say(const std::string& line) {
+  if (!speaks_) return;
+  if (const size_t width = std::exchange(shown_, 0)) fmt::print("\r{:{}}\r", "", width);
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void Screen::bar(const std::string& line) {
+  if (!terminal_) return;
+  fmt::print("\r{:<{}}", line, shown_);
+  std::fflush(stdout);
+  shown_ = std::max(shown_, line.size());
+}
+
+}  // namespace horon::train

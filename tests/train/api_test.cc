@@ -1,0 +1,337 @@
+// Training from C++: a loop of one's own on many ranks, the Trainer with one's own ingredients,
+// callbacks. Ranks are threads here.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "horon/comm/bootstrap.h"
+#include "horon/horon.h"
+#include "horon/train/run_rank.h"
+
+namespace horon::train {
+namespace {
+
+void on_ranks(int size, const std::function<void(std::unique_ptr<Communicator>)>& body) {
+  auto world = make_local_world(size);
+  std::vector<std::jthread> threads;
+  std::mutex mutex;
+  std::string failed;
+  for (auto& comm : world) {
+    threads.emplace_back([&, one = std::move(comm)]() mutable {
+      try {
+        at::init_num_threads();
+        torch::set_num_threads(1);
+        body(std::move(one));
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        failed += error.what();
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(failed, "");
+}
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear first{8, 16};
+  torch::nn::Linear second{16, 3};
+  torch::nn::Linear unused{2, 2};
+  Net() {
+    register_module("first", first);
+    register_module("second", second);
+    register_module("unused", unused);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
+};
+
+std::shared_ptr<Net> seeded_net(uint64_t seed) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(seed);
+  return std::make_shared<Net>();
+}
+
+std::pair<torch::Tensor, torch::Tensor> samples_of(int64_t step, int64_t count) {
+  const auto x =
+      torch::sin(torch::arange(count * 8, torch::kFloat32) * 0.7 + step).view({count, 8});
+  return {x, torch::arange(count, torch::kInt64).remainder(3)};
+}
+
+template <typename OptimizerType>
+void step_once(Net& net, OptimizerType& optimizer, int64_t step, int64_t first, int64_t count) {
+  auto [x, y] = samples_of(step, 12);
+  torch::nn::functional::cross_entropy(net.forward(x.narrow(0, first, count)),
+                                       y.narrow(0, first, count))
+      .backward();
+  (void)optimizer;
+}
+
+double distance(const torch::nn::Module& a, const torch::nn::Module& b) {
+  double most = 0;
+  for (const auto& item : a.named_parameters())
+    most = std::max(most,
+                    (item.value() - b.named_parameters()[item.key()]).abs().max().item<double>());
+  return most;
+}
+
+TEST(DistributedOptimizer, DoesOnManyRanksWhatLibTorchDoesAlone) {
+  const auto alone = seeded_net(5);
+  torch::optim::Adam plain(alone->parameters(), torch::optim::AdamOptions(0.01));
+  for (int64_t step = 0; step < 20; ++step) {
+    plain.zero_grad();
+    step_once(*alone, plain, step, 0, 12);
+    plain.step();
+  }
+  for (const int ranks : {1, 2, 3}) {
+    on_ranks(ranks, [&](std::unique_ptr<Communicator> comm) {
+      Session session(std::move(comm));
+      const auto net = seeded_net(5 + static_cast<uint64_t>(session.rank()));
+      broadcast_parameters(session, *net);
+      DistributedOptimizer optimizer(
+          session,
+          std::make_unique<torch::optim::Adam>(net->parameters(), torch::optim::AdamOptions(0.01)),
+          net->named_parameters());
+      const int64_t share = 12 / ranks;
+      for (int64_t step = 0; step < 20; ++step) {
+        optimizer.zero_grad();
+        step_once(*net, optimizer, step, share * session.rank(), share);
+        optimizer.step();
+      }
+      EXPECT_LT(distance(*net, *alone), 1e-5) << ranks;
+      EXPECT_EQ(optimizer.mended(), 0U);
+    });
+  }
+}
+
+TEST(DistributedOptimizer, MendsGradientsThatLeftTheirBuckets) {
+  on_ranks(2, [](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    const auto twin = seeded_net(5);
+    torch::optim::SGD plain(twin->parameters(), torch::optim::SGDOptions(0.1));
+    DistributedOptimizer optimizer(
+        session,
+        std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1)),
+        net->named_parameters());
+    for (int64_t step = 0; step < 3; ++step) {
+      optimizer.inner().zero_grad();  // sets them to none: the views are gone
+      plain.zero_grad();
+      step_once(*net, optimizer, step, 6 * session.rank(), 6);
+      step_once(*twin, plain, step, 0, 12);
+      optimizer.step();
+      plain.step();
+    }
+    EXPECT_LT(distance(*net, *twin), 1e-6);
+    EXPECT_EQ(optimizer.mended(), 3 * 6U);  // the unused layer's, too
+  });
+}
+
+TEST(DistributedOptimizer, AveragesSeveralPassesAndRefusesTooMany) {
+  on_ranks(2, [](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    const auto twin = seeded_net(5);
+    torch::optim::SGD plain(twin->parameters(), torch::optim::SGDOptions(0.1));
+    DistributedOptimizer::Options options;
+    options.backward_passes_per_step = 2;
+    DistributedOptimizer optimizer(
+        session,
+        std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1)),
+        net->named_parameters(), options);
+    for (int64_t step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      plain.zero_grad();
+      for (int64_t pass = 0; pass < 2; ++pass)
+        step_once(*net, optimizer, step, 6 * session.rank() + 3 * pass, 3);
+      step_once(*twin, plain, step, 0, 12);
+      optimizer.step();
+      plain.step();
+    }
+    EXPECT_LT(distance(*net, *twin), 1e-6);
+    optimizer.zero_grad();
+    for (int64_t pass = 0; pass < 2; ++pass) step_once(*net, optimizer, 0, 0, 6);
+    EXPECT_THROW(step_once(*net, optimizer, 0, 0, 6), std::exception);
+    optimizer.step();
+  });
+}
+
+TEST(Broadcast, BringsStateOfOptimizersToEveryRank) {
+  const auto check = [](const auto& make) {
+    on_ranks(2, [&](std::unique_ptr<Communicator> comm) {
+      Session session(std::move(comm));
+      const auto net = seeded_net(5);
+      const std::unique_ptr<torch::optim::Optimizer> optimizer = make(*net, session.rank());
+      const auto run = [&](int64_t steps) {
+        for (int64_t step = 0; step < steps; ++step) {
+          optimizer->zero_grad();
+          step_once(*net, *optimizer, step, 0, 12);
+          optimizer->step();
+        }
+      };
+      if (session.rank() == 0) run(3);
+      broadcast_parameters(session, *net);
+      broadcast_optimizer_state(session, *optimizer);
+      run(3);  // goes the same way on both
+      for (const auto& item : net->named_parameters()) {
+        const torch::Tensor other = item.value().detach().clone();
+        NamedTensors one;
+        one.insert("x", other);
+        broadcast_parameters(session, one);
+        EXPECT_TRUE(torch::equal(other, item.value())) << item.key();
+      }
+    });
+  };
+  using namespace torch::optim;
+  check([](Net& net, int rank) {
+    return std::make_unique<SGD>(net.parameters(), SGDOptions(rank == 0 ? 0.1 : 0.3).momentum(0.9));
+  });
+  check([](Net& net, int rank) {
+    return std::make_unique<Adam>(net.parameters(),
+                                  AdamOptions(rank == 0 ? 0.01 : 0.3).amsgrad(true));
+  });
+  check(
+      [](Net& net, int) { return std::make_unique<AdamW>(net.parameters(), AdamWOptions(0.01)); });
+  check([](Net& net, int) {
+    return std::make_unique<RMSprop>(net.parameters(), RMSpropOptions(0.01).momentum(0.9));
+  });
+  check([](Net& net, int) {
+    return std::make_unique<Adagrad>(net.parameters(), AdagradOptions(0.01));
+  });
+  on_ranks(1, [](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    LBFGS other(net->parameters(), LBFGSOptions(0.1));
+    EXPECT_THROW(broadcast_optimizer_state(session, other), UsageError);
+  });
+}
+
+// A user's own model, with a loss of its own.
+struct Tiny final : Model {
+  torch::nn::Linear layer{nullptr};
+  explicit Tiny(const ModelShape& shape)
+      : layer(register_module(
+            "layer", torch::nn::Linear(shape.channels * shape.image_size * shape.image_size,
+                                       shape.classes))) {}
+  torch::Tensor forward(torch::Tensor x) override { return layer(x.flatten(1)); }
+};
+
+struct Folder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("horon_api_test_" + std::to_string(getpid()));
+  Folder() { std::filesystem::remove_all(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+TrainConfig small_config(const Folder& folder) {
+  TrainConfig config;
+  config.train_samples = 120;
+  config.batch_size = 20;
+  config.train_epochs = 3;
+  config.learning_rate = 0.01;
+  config.model_dir = folder.path;
+  config.device = "cpu";
+  return config;
+}
+
+TrainResult train_on(int ranks, const TrainConfig& config, const Ingredients& ingredients) {
+  TrainResult result;
+  on_ranks(ranks, [&](std::unique_ptr<Communicator> comm) {
+    const int rank = comm->rank();
+    const TrainResult one =
+        run_rank({config, std::move(comm), nullptr, {}, false, ranks, {}, &ingredients});
+    if (rank == 0) result = one;
+  });
+  return result;
+}
+
+// What the callbacks of a run are told, and in which order.
+struct Recorder final : Callback {
+  std::vector<std::string>& lines;
+  int rank;
+  Recorder(std::vector<std::string>& to, int mine) : lines(to), rank(mine) {}
+  void note(const std::string& what) const {
+    if (rank == 0) lines.push_back(what);
+  }
+  void on_begin(Moment&) override { note("begin"); }
+  void on_step_begin(Moment& moment) override { note("step_begin " + std::to_string(moment.rate)); }
+  void on_gradients(Moment&) override { note("gradients"); }
+  void on_step_end(Moment& moment) override {
+    note("step_end " + std::to_string(moment.state.step));
+    moment.metrics["ranks"].sum += rank;  // 0, 1, 2: 1 on average
+    moment.metrics["ranks"].count += 1;
+  }
+  void on_evaluated(Moment& moment) override {
+    note("evaluated " + std::to_string(moment.averages["ranks"]));
+  }
+  void on_boundary(Moment&) override { note("boundary"); }
+  void on_end(Moment&) override { note("end"); }
+};
+
+TEST(Trainer, CallsItsCallbacksInOrderAndStopsWhereTheySay) {
+  const Folder folder;
+  TrainConfig config = small_config(folder);
+  config.learning_rate_strategy = "1:0.1,3:0.2";
+  std::vector<std::string> lines;
+  Ingredients ingredients;
+  ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
+
+  ingredients.callbacks.push_back(
+      [&](int rank) { return std::make_unique<Recorder>(lines, rank); });
+  // Only one rank wants to stop; all do.
+  ingredients.callbacks.push_back(
+      [](int rank) { return rank == 2 ? make_stop_at_step(8) : std::make_unique<Callback>(); });
+  const TrainResult result = train_on(3, config, ingredients);
+  EXPECT_EQ(result.steps, 8U);
+  EXPECT_FALSE(result.interrupted);
+  std::vector<std::string> wanted = {"begin"};
+  for (int step = 1; step <= 8; ++step) {
+    wanted.emplace_back(step <= 6 ? "step_begin 0.100000" : "step_begin 0.200000");
+    wanted.emplace_back("gradients");
+    wanted.emplace_back("step_end " + std::to_string(step));
+    if (step == 6 || step == 8) wanted.emplace_back("evaluated 1.000000");
+    wanted.emplace_back("boundary");
+  }
+  wanted.emplace_back("end");
+  EXPECT_EQ(lines, wanted);
+  EXPECT_TRUE(std::filesystem::exists(result.checkpoint + "/manifest.json"));
+  EXPECT_TRUE(std::filesystem::exists(result.best + "/manifest.json"));
+}
+
+TEST(Trainer, RunTakesFunctionsAsMoxingDid) {
+  const Folder folder;
+  RunArguments arguments;
+  arguments.run_mode = "Train";
+  arguments.batch_size = 20;
+  arguments.log_dir = folder.path;
+  arguments.max_number_of_steps = 12;
+  arguments.save_model_steps = 4;
+  arguments.config = small_config(folder);
+  const auto input_fn = [](const std::string& split) {
+    DatasetRequest request;
+    request.name = "shapes10";
+    request.split = split;
+    request.samples = 120;
+    return open_dataset(request);
+  };
+  const auto model_fn = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
+  const auto optimizer_fn = [](std::span<const Slice> slices) {
+    TrainConfig config;
+    config.optimizer = "adam";
+    config.weight_decay = 0;
+    return make_batch_gradients(make_optimizer(config, slices), 2, slices);
+  };
+  const TrainResult first = run(input_fn, model_fn, optimizer_fn, arguments);
+  EXPECT_EQ(first.steps, 12U);
+  EXPECT_TRUE(std::filesystem::exists(folder.path / "ckpt-00000004"));
+  arguments.run_mode = "eval";
+  const TrainResult again = run(input_fn, model_fn, optimizer_fn, arguments);
+  EXPECT_EQ(again.test_top1, first.test_top1);
+  arguments.run_mode = "PREDICT";
+  EXPECT_THROW(run(input_fn, model_fn, optimizer_fn, arguments), UsageError);
+}
+
+}  // namespace
+}  // namespace horon::train
