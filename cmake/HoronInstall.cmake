@@ -16,6 +16,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/horon/ DESTINATION ${CMAKE_INSTALL_INCLU
   FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "kernels*" EXCLUDE PATTERN "detail_*" EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/generated/horon/base/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/horon/base)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/horon)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/install_libtorch.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/horon)
+install(FILES ${PROJECT_SOURCE_DIR}/horon/horon.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/horon)
 install(EXPORT horonTargets NAMESPACE horon:: DESTINATION ${package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/horonConfig.cmake.in ${PROJECT_BINARY_DIR}/horonConfig.cmake
   INSTALL_DESTINATION ${package_dir})

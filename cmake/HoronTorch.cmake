@@ -19,9 +19,12 @@ if(NOT HORON_WITH_TORCH STREQUAL "OFF" AND NOT (HORON_SANITIZE AND HORON_WITH_TO
     target_link_libraries(horon_torch INTERFACE ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so)
     
     
+        file(STRINGS ${torch_root}/include/torch/headeronly/version.h numbers REGEX "VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+    string(REGEX REPLACE "[^0-9;]" "" numbers "${numbers}")
+    string(REPLACE ";" "." HORON_TORCH_VERSION "${numbers}")
     set(HORON_TORCH_LIB ${torch_root}/lib)
   elseif(HORON_WITH_TORCH STREQUAL "ON")
     message(FATAL_ERROR "HORON_WITH_TORCH=ON, but there is no LibTorch: run tools/install_libtorch.sh or set HORON_TORCH")
   endif()
 endif()
-message(STATUS "part TORCH: ${HORON_HAVE_TORCH} ${torch_root}")
+message(STATUS "part TORCH: ${HORON_HAVE_TORCH} ${HORON_TORCH_VERSION} ${torch_root}")

@@ -13,7 +13,8 @@
 namespace horon {
 namespace {
 
-constexpr std::array<const char*, 4> kKnownParts = {"cuda", "mpi_openmpi", "mpi_mpich", "nccl"};
+constexpr std::array<const char*, 5> kKnownParts = {"cuda", "mpi_openmpi", "mpi_mpich", "nccl",
+                                                    "train_cuda"};
 
 // Null and a reason in `why` if the file is absent, does not load, or is of another build.
 void* open_one(const std::string& path, std::string& why) {

@@ -13,12 +13,14 @@
 #include "horon/base/thread.h"
 #include "horon/cli/record.h"
 #include "horon/file/file.h"
+#include "horon/train/open.h"
 
 namespace horon::cli {
 namespace {
 
 struct TrainBenchOptions {
   bool quick = false;
+  std::string device = "cpu";
   std::string json;
   std::string peers;
   std::string peer_script = "benchmarks/peers/ddp_peer.py";
@@ -29,6 +31,34 @@ double median(const nlohmann::json& times) { return cli::median(times.get<std::v
 class Bench {
  public:
   explicit Bench(const TrainBenchOptions& options) : options_(options) {}
+
+  // The same step on a GPU, ours and LibTorch's own loop.
+  void run_gpu() {
+    const int rounds = options_.quick ? 8 : 30;
+    struct Case {
+      const char* name;
+      const char* model;
+      int image_size;
+      const char* dtype;
+    };
+    for (const Case& one : {Case{"resnet50_bf16", "resnet_v1_50", 224, "bf16"},
+                            Case{"resnet50_f32", "resnet_v1_50", 224, "f32"},
+                            Case{"resnet20_bf16", "resnet_v1_20", 32, "bf16"}}) {
+      const auto times = measure(1, {{"what", "libtorch"},
+                                     {"model", one.model},
+                                     {"batch", 256},
+                                     {"image_size", one.image_size},
+                                     {"classes", one.image_size == 32 ? 10 : 1000},
+                                     {"dtype", one.dtype},
+                                     {"device", "cuda"},
+                                     {"rounds", rounds},
+                                     {"threads", 1}});
+      keep(fmt::format("gpu_step_over_libtorch_{}", one.name), times, "alone", "libtorch");
+      const std::string speed = fmt::format("gpu_images_per_s_{}", one.name);
+      summary[speed] = 256 / median(times["alone"]);
+      std::cout << fmt::format("{:<34} {:.0f}\n", speed, summary[speed].get<double>());
+    }
+  }
 
   void run() {
     const int rounds = options_.quick ? 8 : 30;
@@ -110,6 +140,9 @@ void add_bench_train(CLI::App& bench, Globals& globals) {
       "train", "Steps of training: on two ranks, against bare LibTorch, with real input, exact");
   auto options = std::make_shared<TrainBenchOptions>();
   train->add_flag("--quick", options->quick, "fewer rounds");
+  train->add_option("--device", options->device, "cpu, or cuda: a step on a GPU against LibTorch's")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   train->add_option("--json", options->json, "write the record to this file");
   train->add_option("--peers", options->peers,
                     "a Python with torch (`make bench-peers` makes one): DDP beside it");
@@ -117,7 +150,12 @@ void add_bench_train(CLI::App& bench, Globals& globals) {
   train->callback([options] {
     check_writable(options->json);
     Bench run(*options);
-    run.run();
+    if (options->device == "cpu") {
+      run.run();
+    } else {
+      run.run_gpu();
+    }
+
     if (!options->json.empty())
       write_file(options->json, make_record(run.results, run.summary).dump(1) + "\n");
   });
@@ -126,7 +164,7 @@ void add_bench_train(CLI::App& bench, Globals& globals) {
   auto plan = std::make_shared<std::string>();
   rank->add_option("plan", *plan)->required();
   rank->callback([plan, &globals] {
-    const auto part = Part::open("train", part_folders(globals.knobs().text("parts")));
+    const auto part = train::open_trainer(part_folders(globals.knobs().text("parts")));
     globals.exit_code = part->function<int(const char*)>("horon_train_bench")(plan->c_str());
   });
 }

@@ -30,6 +30,7 @@ void add_file_commands(CLI::App& app, Globals& globals);
 void add_data_command(CLI::App& app, Globals& globals);
 // `train` and `evaluate`.
 void add_train_commands(CLI::App& app, Globals& globals);
+void add_plot_command(CLI::App& app);
 void add_run_command(CLI::App& app, Globals& globals);
 // `agent`, `secret` and other small commands of the launcher.
 void add_launch_commands(CLI::App& app, Globals& globals);

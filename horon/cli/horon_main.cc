@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   add_launch_commands(app, globals);
   add_trace_command(app);
   add_train_commands(app, globals);
+  add_plot_command(app);
   add_data_command(app, globals);
   add_file_commands(app, globals);
   std::vector<std::string> arguments(argv + 1, argv + argc);

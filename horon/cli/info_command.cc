@@ -12,6 +12,7 @@
 #include "horon/comm/reduce.h"
 #include "horon/comm/select.h"
 #include "horon/device/stream.h"
+#include "horon/train/open.h"
 
 namespace horon::cli {
 namespace {
@@ -21,6 +22,15 @@ std::string describe_cuda(const std::vector<std::string>& folders) {
     return open_cuda_runtime(folders)->describe();
   } catch (const UsageError& error) {
     return fmt::format("none: {}", error.what());
+  }
+}
+
+std::string describe_trainer(const std::vector<std::string>& folders) {
+  try {
+    return fmt::format("loads: {}, with LibTorch {}", train::open_trainer(folders)->path(),
+                       kTorchVersion);
+  } catch (const UsageError& error) {
+    return fmt::format("absent: {}", error.what());
   }
 }
 
@@ -39,6 +49,7 @@ void print_info(const Knobs& knobs) {
     std::cout << fmt::format("  {:<12} {} {}\n", part.name,
                              part.loads ? "loads:" : "absent:", part.detail);
   }
+  std::cout << fmt::format("  {:<12} {}\n", "train", describe_trainer(folders));
 }
 
 void print_knobs(const Knobs& knobs) {

@@ -30,28 +30,59 @@ struct Range {
 
 class Frame {
  public:
-  explicit Frame(const Plot& plot) {
+  explicit Frame(const Plot& plot) : linear_(plot.is_linear) {
     for (const Series& series : plot.series) {
       for (const auto& [x, y] : series.points) {
-        x_.take(std::log10(x));
-        y_.take(std::log10(y));
+        x_.take(scale(x));
+        y_.take(scale(y));
       }
     }
-    y_.low = std::floor(y_.low);
-    y_.high = std::ceil(y_.high);
+    if (linear_) {
+      x_.low = std::min(x_.low, 0.0);
+      y_.low = std::min(y_.low, 0.0);
+      step_ = step_for(y_.high - y_.low);
+    }
+    y_.low = std::floor(y_.low / step_) * step_;
+    y_.high = std::ceil(y_.high / step_) * step_;
     if (x_.high <= x_.low) x_.high = x_.low + 1;
     if (y_.high <= y_.low) y_.high = y_.low + 1;
   }
   double x(double value) const {
-    return kLeft + (std::log10(value) - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight);
+    return kLeft + (scale(value) - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight);
   }
   double y(double value) const {
     return kHeight - kBottom -
-           (std::log10(value) - y_.low) / (y_.high - y_.low) * (kHeight - kTop - kBottom);
+           (scale(value) - y_.low) / (y_.high - y_.low) * (kHeight - kTop - kBottom);
   }
-  const Range& decades() const { return y_; }
+  // Values at which a line is drawn across, and along.
+  std::vector<double> y_values() const {
+    std::vector<double> values;
+    for (double at = y_.low; at <= y_.high + step_ / 2; at += step_)
+      values.push_back(linear_ ? at : std::pow(10, at));
+    return values;
+  }
+  std::vector<double> x_values() const {
+    std::vector<double> values;
+    const double step = step_for(x_.high - x_.low);
+    for (double at = x_.low; linear_ && at <= x_.high + step / 100; at += step)
+      values.push_back(at);
+    return values;
+  }
 
  private:
+  double scale(double value) const { return linear_ ? value : std::log10(value); }
+  // 1, 2 or 5 times a power of ten: at most eight of them.
+  static double step_for(double length) {
+    if (!(length > 0)) return 1;
+    const double decade = std::pow(10, std::floor(std::log10(length)));
+    for (const double factor : {0.1, 0.2, 0.5, 1.0}) {
+      if (length / (factor * decade) <= 8) return factor * decade;
+    }
+    return 2 * decade;
+  }
+  bool linear_;
+  double step_ = 1;
+
   Range x_;
   Range y_;
 };
@@ -73,12 +104,13 @@ std::string draw_axes(const Plot& plot, const Frame& frame) {
   std::string svg;
   const double right = kWidth - kRight;
   const double bottom = kHeight - kBottom;
-  for (double decade = frame.decades().low; decade <= frame.decades().high; ++decade) {
-    const double value = std::pow(10, decade);
+  for (const double value : frame.y_values()) {
     svg += line(kLeft, frame.y(value), right, frame.y(value), "#e5e5e5");
     svg += text_at(kLeft - 8, frame.y(value) + 4, fmt::format("{:g}", value), "end");
   }
-  for (const auto& [value, label] : plot.x_ticks) {
+  auto ticks = plot.x_ticks;
+  for (const double value : frame.x_values()) ticks.emplace_back(value, fmt::format("{:g}", value));
+  for (const auto& [value, label] : ticks) {
     svg += line(frame.x(value), kTop, frame.x(value), bottom, "#f2f2f2");
     svg += text_at(frame.x(value), bottom + 18, label, "middle", 11);
   }
@@ -95,8 +127,9 @@ std::string draw_series(const Series& series, const Frame& frame, const char* co
   std::string dots;
   for (const auto& [x, y] : series.points) {
     path += fmt::format("{}{:.1f},{:.1f} ", path.empty() ? "M" : "L", frame.x(x), frame.y(y));
-    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>", frame.x(x),
-                        frame.y(y), colour);
+    if (series.points.size() <= 60)
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>", frame.x(x),
+                          frame.y(y), colour);
   }
   return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>{}\n", path,
                      colour, dots);
@@ -129,6 +162,17 @@ std::string draw_svg(const Plot& plot) {
         kWidth - kRight + 10, last + 4, kColours[i % kColours.size()], plot.series[i].name);
   }
   return svg + "</svg>\n";
+}
+
+std::string stack_svg(const std::vector<std::string>& pictures) {
+  std::string all = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
+      "{1}\">\n",
+      kWidth, kHeight * static_cast<double>(pictures.size()));
+  for (size_t i = 0; i < pictures.size(); ++i)
+    all += fmt::format("<g transform=\"translate(0,{})\">\n{}</g>\n",
+                       kHeight * static_cast<double>(i), pictures[i]);
+  return all + "</svg>\n";
 }
 
 }  // namespace horon::cli

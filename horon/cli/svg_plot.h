@@ -17,9 +17,12 @@ struct Plot {
   std::string y_label;
   std::vector<Series> series;
   std::vector<std::pair<double, std::string>> x_ticks;  // position and text
+  bool is_linear = false;  // axes; else logarithmic, and values must be positive
 };
 
-// A picture with logarithmic axes, as SVG text. Values must be positive.
+// A picture as SVG text.
 std::string draw_svg(const Plot& plot);
+// Several, one below the other.
+std::string stack_svg(const std::vector<std::string>& pictures);
 
 }  // namespace horon::cli

@@ -13,6 +13,7 @@
 #include "horon/cli/commands.h"
 #include "horon/file/file.h"
 #include "horon/train/config.h"
+#include "horon/train/open.h"
 
 namespace horon::cli {
 namespace {
@@ -129,7 +130,7 @@ void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, 
     config.learning_rate_strategy =
         fmt::format("{0}:0->0.2,{1}:0.2->0", 0.2 * static_cast<double>(config.train_epochs),
                     config.train_epochs);
-  const auto part = Part::open("train", part_folders(globals.knobs().text("parts")));
+  const auto part = train::open_trainer(part_folders(globals.knobs().text("parts")));
   const bool evaluates = only_evaluates || config.run_mode != "train";
   globals.exit_code = part->function<int(const char*, int)>("horon_train_run")(
       to_json(config).dump().c_str(), evaluates ? 1 : 0);

@@ -1,5 +1,7 @@
 #include "horon/runtime/session.h"
 
+#include <array>
+
 #include "horon/comm/join.h"
 
 namespace horon {
@@ -14,5 +16,11 @@ Session::Session() {
 
 Session::Session(std::unique_ptr<Communicator> world)
     : runtime_(std::make_shared<Runtime>(std::move(world))) {}
+
+double Session::sum(double value) const {
+  std::array<double, 1> values = {value};
+  world().all_reduce(view_of(values), {.name = "session sum"});
+  return values[0];
+}
 
 }  // namespace horon

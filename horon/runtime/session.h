@@ -26,6 +26,7 @@ class Session {
   Runtime& runtime() const { return *runtime_; }
   Communicator& world() const { return runtime_->world(); }
   void barrier() const { world().barrier({.name = "session"}); }
+  double sum(double value) const;  // of all ranks
   // One rank of each host does it, the others wait; if it fails anywhere, all throw.
   void once_per_host(const std::function<void()>& action) const {
     horon::once_per_host(world(), action);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "horon/base/error.h"
+#include "horon/base/part.h"
 #include "horon/base/time.h"
 #include "horon/comm/join.h"
 #include "horon/data/pipeline.h"
@@ -16,9 +17,11 @@ namespace {
 // A fixed batch of random pictures.
 struct FixedBatch {
   std::vector<float> pixels;
+  OwnedBuffer there;  // the same on a GPU
   std::vector<int64_t> labels;
   std::vector<uint64_t> numbers;
-  FixedBatch(uint64_t count, const ModelShape& shape)
+  FixedBatch(uint64_t count, const ModelShape& shape, const Accelerator& place)
+
       : pixels(count * 3 * static_cast<uint64_t>(shape.image_size * shape.image_size)) {
     for (size_t i = 0; i < pixels.size(); ++i)
       pixels[i] = static_cast<float>(i * 2654435761U % 1000) * 0.002F - 1.0F;
@@ -26,17 +29,22 @@ struct FixedBatch {
       labels.push_back(static_cast<int64_t>(i) % shape.classes);
       numbers.push_back(i);
     }
+    if (place.is_cpu()) return;
+    there = place.runtime->allocate(pixels.size(), DType::kF32, place.device.index);
+    place.math->copy(there.view().data, pixels.data(), pixels.size() * sizeof(float));
   }
   // Cut into logical shards.
   std::vector<Shard> shards(uint64_t parts) const {
     std::vector<Shard> all;
     const uint64_t each = pixels.size() / labels.size();
+    const float* data =
+        there.view().data == nullptr ? pixels.data() : static_cast<const float*>(there.view().data);
     for (uint64_t part = 0; part < parts; ++part) {
       const Range range = cut(labels.size(), parts, part);
-      all.push_back({part,
-                     {pixels.data() + range.first * each,
-                      std::span(labels).subspan(range.first, range.size()),
-                      std::span(numbers).subspan(range.first, range.size()), 0}});
+      all.push_back(
+          {part,
+           {data + range.first * each, std::span(labels).subspan(range.first, range.size()),
+            std::span(numbers).subspan(range.first, range.size()), 0}});
     }
     return all;
   }
@@ -45,12 +53,13 @@ struct FixedBatch {
 // A training step over one communicator: gradients and update.
 class Steps {
  public:
-  Steps(const TrainConfig& config, std::unique_ptr<Communicator> comm, Replica& replica)
+  Steps(const TrainConfig& config, std::unique_ptr<Communicator> comm, Replica& replica,
+        const Accelerator& place)
       : runtime_(std::move(comm)),
         sync_(config.reduction == "exact"
-                  ? make_exact_sync(runtime_, replica, config.logical_shards)
-                  : make_fast_sync(runtime_, replica)),
-        optimizer_(make_optimizer(config, sync_->slices())) {}
+                  ? make_exact_sync(runtime_, replica, config.logical_shards, place)
+                  : make_fast_sync(runtime_, replica, place)),
+        optimizer_(make_optimizer(config, sync_->slices(), place)) {}
   void step(const std::vector<Shard>& shards, uint64_t global) {
     sync_->step({shards}, {global}, {});
     optimizer_->step(sync_->slices(), 1e-4);
@@ -62,18 +71,31 @@ class Steps {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-std::unique_ptr<Communicator> alone() { return std::move(make_local_world(1)[0]); }
+std::unique_ptr<Communicator> alone(const Accelerator& place) {
+  BootstrapInfo info;
+  info.device = place.runtime;
+  return make_communicator(info);
+}
+
+Accelerator place_for(const nlohmann::json& plan) {
+  if (plan.value("device", "cpu") == "cpu") return {};
+  std::string why;
+  if (!has_cuda(&why)) throw UsageError("--device cuda: " + why);
+  return open_accelerator(part_folders(""), 0);
+}
+
+using Contenders = std::vector<std::pair<std::string, std::function<void()>>>;
 
 // In turns, after a common start; seconds of each round.
-nlohmann::json measure(
-    Communicator& comm, int rounds,
-    const std::vector<std::pair<std::string, std::function<void()>>>& contenders) {
+nlohmann::json measure(Communicator& comm, int rounds, const Contenders& contenders,
+                       const Accelerator& place = {}) {
   nlohmann::json times;
   for (int round = -2; round < rounds; ++round) {  // two to warm up
     for (const auto& [name, body] : contenders) {
       comm.barrier();
       const Stopwatch watch;
       body();
+      if (!place.is_cpu()) place.math->wait(place.math->mark());
       if (round >= 0) times[name].push_back(watch.seconds());
     }
   }
@@ -83,6 +105,7 @@ nlohmann::json measure(
 TrainConfig config_for(const nlohmann::json& plan) {
   TrainConfig config;
   config.model = plan.at("model").get<std::string>();
+  config.dtype = plan.value("dtype", "f32");
   return config;
 }
 
@@ -92,8 +115,8 @@ nlohmann::json measure_input(const nlohmann::json& plan, Communicator& comm) {
   const ModelShape shape;
   Replica replica(config, shape, {.threads = plan.at("threads").get<int>()});
   const auto batch = plan.at("batch").get<uint64_t>();
-  const FixedBatch fixed(batch, shape);
-  Steps steps(config, alone(), replica);
+  const FixedBatch fixed(batch, shape, {});
+  Steps steps(config, alone({}), replica, {});
   DatasetRequest request;
   request.name = "shapes10";
   PipelineOptions options;
@@ -117,32 +140,34 @@ nlohmann::json measure_input(const nlohmann::json& plan, Communicator& comm) {
 nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communicator> world,
                              Communicator& comm) {
   TrainConfig config = config_for(plan);
-  const ModelShape shape;
+  const ModelShape shape{.classes = plan.value("classes", 10),
+                         .image_size = plan.value("image_size", 32)};
+  const Accelerator place = place_for(plan);
   const std::string what = plan.at("what").get<std::string>();
-  Replica replica(config, shape, {.threads = plan.at("threads").get<int>()});
+  Replica replica(config, shape,
+                  {.threads = plan.at("threads").get<int>(), .device = place.device});
   const auto batch = plan.at("batch").get<uint64_t>();
-  const FixedBatch fixed(batch, shape);
-  Steps lone(config, alone(), replica);
-  std::vector<std::pair<std::string, std::function<void()>>> contenders = {
-      {"alone", [&] { lone.step(fixed.shards(1), batch); }},
-      {"again", [&] { lone.step(fixed.shards(1), batch); }}};
+  const FixedBatch fixed(batch, shape, place);
+  Steps lone(config, alone(place), replica, place);
+  Contenders contenders = {{"alone", [&] { lone.step(fixed.shards(1), batch); }},
+                           {"again", [&] { lone.step(fixed.shards(1), batch); }}};
   std::unique_ptr<Steps> other;
   std::unique_ptr<BareLoop> bare;
   if (what == "scaling") {
     const auto ranks = static_cast<uint64_t>(world->size());
-    other = std::make_unique<Steps>(config, std::move(world), replica);
+    other = std::make_unique<Steps>(config, std::move(world), replica, place);
     contenders.emplace_back("together",
                             [&, ranks] { other->step(fixed.shards(1), batch * ranks); });
   } else if (what == "exact") {
     config.reduction = "exact";
-    other = std::make_unique<Steps>(config, alone(), replica);
+    other = std::make_unique<Steps>(config, alone(place), replica, place);
     contenders.emplace_back("exact",
                             [&] { other->step(fixed.shards(config.logical_shards), batch); });
   } else {
-    bare = std::make_unique<BareLoop>(config, shape);
+    bare = std::make_unique<BareLoop>(config, shape, place.device);
     contenders.emplace_back("libtorch", [&] { bare->step(fixed.shards(1)[0].samples); });
   }
-  return measure(comm, plan.at("rounds").get<int>(), contenders);
+  return measure(comm, plan.at("rounds").get<int>(), contenders, place);
 }
 
 }  // namespace

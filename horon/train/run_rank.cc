@@ -312,12 +312,14 @@ class Run {
       global.push_back(batches.back().global_count);
     }
     for (const Batch& batch : batches) passes.push_back(shards_of(batch));
-    const std::vector<float> statistics = replica_->read_statistics();
+    const bool may_skip = config_.nan_policy == "skip-step";
+    const std::vector<float> statistics =
+        may_skip ? replica_->read_statistics() : std::vector<float>{};
     moment.sums = sync_->step(passes, global, {job_.stop.stop_requested(), moment.wants_end});
     moment.skips = false;
     for (const auto& one : callbacks_) one->on_gradients(moment);
-    if (moment.skips) {
-      replica_->write_statistics(statistics.data());  // as if the step had not been
+    if (moment.skips) {  // as if the step had not been
+      if (may_skip) replica_->write_statistics(statistics.data());
     } else {
       optimizer_->step(sync_->slices(), moment.rate);
     }

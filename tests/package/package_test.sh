@@ -14,3 +14,9 @@ mv "$work/first" "$work/moved"
 cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/hello" | grep -x "1 2 3 on 1 rank"
+if [ -x "$work/build/cifar10" ]; then # LibTorch is here: Gloo beside it, in a program that links both
+  cd "$work"
+  HORON_BACKEND=gloo OMP_NUM_THREADS=1 "$work/moved/bin/horon" run -np 2 "$work/build/cifar10" "" 20 resnet_tiny | tee cifar10.log
+  [ "$(grep -c '^\[0\] step .* loss 2\.3' cifar10.log)" = 2 ]
+  "$work/moved/bin/horon" train --train_samples 64 --batch_size 16 --max_number_of_steps 2 --model_dir "$work/run" | grep "top-1"
+fi

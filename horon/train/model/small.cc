@@ -1,4 +1,5 @@
 // lenet, the workshop's CNN, and dropout.
+#include "horon/base/error.h"
 #include "horon/data/random.h"
 #include "horon/train/model/model.h"
 
@@ -87,6 +88,8 @@ DropoutKey& dropout_key() {
 
 torch::Tensor CounterDropout::forward(const torch::Tensor& x) const {
   const DropoutKey& key = dropout_key();
+  if (key.samples.size() != static_cast<size_t>(x.size(0)))
+    throw UsageError("dropout: say which samples these are: dropout_key() = {seed, step, samples}");
   const int64_t each = x.numel() / x.size(0);
   torch::Tensor mask = torch::empty({x.size(0), each}, torch::kFloat32);
   const auto limit = static_cast<uint32_t>(rate_ * 4294967296.0);
