@@ -20,7 +20,6 @@ test-deps:
 libtorch: deps
 	@tools/install_libtorch.sh >/dev/null || echo "without LibTorch: the trainer is left out"
 
-
 build: libtorch ## the optimised program, at build/release/bin/horon
 	@cmake --preset release -DHORON_BUILD_TESTS=OFF >/dev/null
 	@cmake --build --preset release -j $(JOBS)
@@ -87,6 +86,8 @@ PEERS := $(or $(HORON_PEERS),$(HOME)/.cache/horon/peers)
 bench-peers: ## a Python environment with the peers of the benchmarks (about 8 GB)
 	@tools/install_peers.sh $(PEERS)
 
-soak: build ## the long ones: 50 kills and resumes, 10 minutes of each fuzzer
-	@cd $(CURDIR) && HORON_BIN=$(CURDIR)/$(RELEASE)/bin HORON_TEST_KILLS=50 /usr/bin/python3 tests/train/train_test.py Kills
+soak: test-deps libtorch ## the long ones: 200 kills and resumes, 1,100 damaged checkpoints, 10 minutes of each fuzzer
+	@cmake --preset release -DHORON_BUILD_TESTS=ON >/dev/null && cmake --build --preset release -j $(JOBS)
+	@HORON_TEST_DAMAGE=1100 $(RELEASE)/tests/train_core_test --gtest_filter='Checkpoints.*'
+	@HORON_BIN=$(CURDIR)/$(RELEASE)/bin HORON_TEST_KILLS=200 PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 tests/train/train_test.py Kills
 	@tests/fuzz/fuzz_test.sh $(CURDIR)/build/fuzz 600

@@ -20,6 +20,7 @@ test_packages=(
   openssh-client openssh-server iproute2 iptables              # hosts made of namespaces
   slurm-wlm munge
   python3-numpy python3-pil                                    # other programs that read what we write
+  python3-venv                                                 # make bench-peers
 )
 
 usage() { sed -n '2,6p' "$0" | sed 's/^# \{0,1\}//'; }

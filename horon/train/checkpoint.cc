@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "horon/base/crc32c.h"
 #include "horon/base/error.h"
 #include "horon/base/text.h"
 #include "horon/base/time.h"
@@ -29,6 +30,12 @@ nlohmann::json write_part(const std::string& folder, const char* name, const Ten
   file::write(path, pack_safetensors(tensors));
   failpoint("after_file");
   return {{"bytes", file::stat(path)->bytes}, {"sha256", file::digest_of(path, "sha256")}};
+}
+
+// Of everything else in it.
+uint32_t checksum_of(const nlohmann::json& manifest) {
+  const std::string text = manifest.dump();
+  return crc32c(text.data(), text.size());
 }
 
 TensorMap read_part(const std::string& folder, const char* name, const nlohmann::json& manifest) {
@@ -77,15 +84,16 @@ void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) 
   nlohmann::json files;
   files[kModel] = write_part(fresh, kModel, snapshot.model);
   files[kOptimizer] = write_part(fresh, kOptimizer, snapshot.optimizer);
-  const nlohmann::json manifest = {{"format", 1},
-                                   {"step", snapshot.step},
-                                   {"epoch", snapshot.position.epoch},
-                                   {"next", snapshot.position.next},
-                                   {"files", files},
-                                   {"config", to_json(snapshot.config)},
-                                   {"ranks", snapshot.ranks},
-                                   {"best_accuracy", snapshot.best_accuracy},
-                                   {"date", utc_now()}};
+  nlohmann::json manifest = {{"format", 1},
+                             {"step", snapshot.step},
+                             {"epoch", snapshot.position.epoch},
+                             {"next", snapshot.position.next},
+                             {"files", files},
+                             {"config", to_json(snapshot.config)},
+                             {"ranks", snapshot.ranks},
+                             {"best_accuracy", snapshot.best_accuracy},
+                             {"date", utc_now()}};
+  manifest["checksum"] = checksum_of(manifest);
   failpoint("before_manifest");
   file::write(file::join(fresh, kManifest), manifest.dump(1) + "\n");
   failpoint("after_manifest");
@@ -133,7 +141,12 @@ std::vector<uint64_t> CheckpointStore::steps() const {
 Snapshot CheckpointStore::load(const std::string& checkpoint) {
   const std::string path = file::join(checkpoint, kManifest);
   try {
-    const auto manifest = nlohmann::json::parse(file::read(path, 16U << 20));
+    auto manifest = nlohmann::json::parse(file::read(path, 16U << 20));
+    const auto checksum = manifest.at("checksum").get<uint32_t>();
+    manifest.erase("checksum");
+    if (checksum != checksum_of(manifest))
+      throw Error(path + ": its checksum is wrong", ExitCode::kCheckpoint);
+
     Snapshot snapshot;
     snapshot.step = manifest.at("step").get<uint64_t>();
     snapshot.position = {manifest.at("epoch").get<uint64_t>(), manifest.at("next").get<uint64_t>()};

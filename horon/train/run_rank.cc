@@ -74,6 +74,9 @@ class Run {
     }
     moment.result.steps = state_.step;
     moment.result.epochs = epoch_of(state_.position);
+    if (sync_->mended > 0)
+      screen.say(
+          fmt::format("{} time(s) a parameter got no gradient; zero was taken", sync_->mended));
     for (const auto& one : callbacks_) one->on_end(moment);
     runtime_.world().barrier({.name = "end of training"});  // the last checkpoint is on disk
     return moment.result;

@@ -2,6 +2,7 @@
 // callbacks. Ranks are threads here.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -298,6 +299,36 @@ TEST(Trainer, CallsItsCallbacksInOrderAndStopsWhereTheySay) {
   EXPECT_EQ(lines, wanted);
   EXPECT_TRUE(std::filesystem::exists(result.checkpoint + "/manifest.json"));
   EXPECT_TRUE(std::filesystem::exists(result.best + "/manifest.json"));
+}
+
+// Each rank's model begins with other weights; before the first step they are rank 0's.
+TEST(Trainer, BeginsWithTheStateOfRankZero) {
+  const Folder folder;
+  TrainConfig config = small_config(folder);
+  config.max_number_of_steps = 2;
+  std::atomic<int> made = 0;
+  std::vector<float> seen(3);
+  struct Look final : Callback {
+    std::vector<float>& to;
+    explicit Look(std::vector<float>& where) : to(where) {}
+    void on_step_begin(Moment& moment) override {
+      if (moment.state.step == 0)
+        to[static_cast<size_t>(moment.rank)] = moment.trainee.replica.parameters()[0].data[5];
+    }
+  };
+  Ingredients ingredients;
+  ingredients.model = [&](const ModelShape& shape) {
+    auto model = std::make_shared<Tiny>(shape);
+    torch::NoGradGuard guard;
+    model->layer->weight.fill_(0.001F * static_cast<float>(++made));
+    return model;
+  };
+  ingredients.callbacks.push_back([&](int) { return std::make_unique<Look>(seen); });
+  EXPECT_EQ(train_on(3, config, ingredients).steps, 2U);
+  EXPECT_EQ(made, 3);
+  EXPECT_GT(seen[0], 0.0F);
+  EXPECT_EQ(seen[1], seen[0]);
+  EXPECT_EQ(seen[2], seen[0]);
 }
 
 TEST(Trainer, RunTakesFunctionsAsMoxingDid) {

@@ -72,11 +72,13 @@ TEST(Parity, OurStepsAreLibTorchsOwn) {
 }
 
 TEST(Models, HaveThePublishedNumbersOfParameters) {
-  const auto count = [](const char* name, int classes, int size) {
+  const auto count = [](const char* name, int classes, int size, int channels = 3) {
     TrainConfig config;
     config.model = name;
-    return Replica(config, {classes, size, 3}, {}).parameter_count();
+    return Replica(config, {classes, size, channels}, {}).parameter_count();
   };
+  EXPECT_EQ(count("lenet", 10, 28, 1), 3'274'634U);
+  EXPECT_EQ(count("workshop_cnn", 10, 32), 555'690U);
   EXPECT_EQ(count("resnet_v1_20", 10, 32), 272'474U);
   EXPECT_EQ(count("resnet_v1_56", 10, 32), 855'770U);
   EXPECT_EQ(count("resnet_v1_110", 10, 32), 1'730'714U);

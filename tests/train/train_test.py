@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -98,6 +99,23 @@ class SameBits(Runs):
         run(2, *EXACT, "--model_dir", self.at("a"), env={"HORON_BACKEND": "gloo"})
         self.check_end(self.at("a"))
 
+    def test_started_by_others(self):
+        # Two processes of mpirun; two workers of TF_CONFIG with two replicas each.
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        if shutil.which("mpirun.openmpi"):
+            subprocess.run(["mpirun.openmpi", "-np", "2", "--oversubscribe", *root, *command(1, *EXACT, "--model_dir", self.at("mpi"))], check=True,
+                           capture_output=True, timeout=120)
+            self.check_end(self.at("mpi"))
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        for one in sockets:
+            one.close()
+        line = command(1, *EXACT, "--model_dir", self.at("tf"), "--distribution_strategy", "multi_worker_mirrored", "--num_gpus", 2)
+        processes = [subprocess.Popen(line, stdout=subprocess.DEVNULL, env={**os.environ, "TF_CONFIG": json.dumps(
+            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}})}) for i in range(2)]
+        self.assertEqual([process.wait(120) for process in processes], [0, 0])
+        self.check_end(self.at("tf"))
+
     def test_remainders_of_one_and_two_samples(self):
         for samples in (97, 98):
             exact = ["--train_samples", samples, "--batch_size", 48, "--learning_rate", 0.1, "--reduction", "exact", "--train_epochs", 2,
@@ -168,6 +186,20 @@ class Kills(Runs):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"going on after step {step}", done.stdout)
 
+
+    def test_a_second_signal_ends_it_at_once(self):
+        # Steps of many seconds: nobody waits for the end of one.
+        process = subprocess.Popen(command(1, "--model", "resnet_v1_50", "--train_samples", 4000, "--batch_size", 2000, "--model_dir", self.at("a")),
+                                   stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()  # it has begun
+        process.send_signal(signal.SIGTERM)
+        while re.search(r"ShdPnd:\s*\S*[4-7c-f]\S{3}$", open(f"/proc/{process.pid}/status").read(), re.M):
+            pass  # until it was taken: two that wait would be one
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.assertNotIn(process.wait(60), (0, 75))
+        self.assertLess(time.monotonic() - began, 2 * SLACK)
+        process.stdout.close()
 
     def test_one_ctrl_c_on_a_terminal_makes_one_checkpoint(self):
         folder = self.at("a")

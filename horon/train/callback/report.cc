@@ -103,6 +103,8 @@ class JsonLines final : public Callback {
     write({{"step", moment.state.step},
            {"epoch", moment.epoch},
            {"loss", moment.loss},
+           {"top1", moment.sums.score.top1 / std::max(moment.sums.score.count, 1.0)},
+
            {"learning_rate", moment.rate},
            {"seconds", watch_.seconds()}});
   }
