@@ -28,16 +28,16 @@ Series read_series(const std::string& run, const std::string& key, double factor
   if (!file::exists(path)) throw UsageError(fmt::format("{}: there is no log of a run", path));
   std::istringstream lines(file::read(path, uint64_t{1} << 30));
   std::map<double, double> points;
-  size_t number = 0;
+  bool good = false;
   for (std::string line; std::getline(lines, line);) {
-    ++number;
     const auto entry = nlohmann::json::parse(line, nullptr, false);
-    if (entry.is_discarded() || !entry.is_object() || !entry.contains("epoch"))
-      throw UsageError(fmt::format("{}, line {}: no entry of a log", path, number));
+    if (!entry.is_object() || !entry.contains("epoch")) continue;  // torn by a full disk or a crash
+    good = true;
     const auto value = entry.find(key);
     if (value != entry.end() && value->is_number() && entry["epoch"].is_number())
       points[entry["epoch"].get<double>()] = value->get<double>() * factor;
   }
+  if (!good) throw UsageError(path + ": no log of a run");
   return {name, {points.begin(), points.end()}};
 }
 

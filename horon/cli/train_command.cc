@@ -87,7 +87,18 @@ std::string lower(std::string text) {
 }
 
 // A run that goes on has its settings already; flags change them.
-train::TrainConfig stored_config(const TrainFlags& flags) {
+train::TrainConfig stored_config(const TrainFlags& flags, bool only_evaluates) {
+  const auto checkpoint = flags.given.find("checkpoint_path");
+  if (only_evaluates && checkpoint != flags.given.end()) {
+    const std::string path = file::join(checkpoint->second, "manifest.json");
+    if (!file::exists(path)) throw UsageError(path + ": there is no checkpoint");
+    const auto json = nlohmann::json::parse(file::read(path, 16U << 20), nullptr, false);
+    if (!json.is_object() || !json.contains("config"))
+      throw UsageError(path + ": no manifest of a checkpoint", ExitCode::kCheckpoint);
+    train::TrainConfig config = train::config_from_json(json["config"]);
+    config.device = "auto";
+    return config;
+  }
   const auto folder = flags.given.find("model_dir");
   const auto resume = flags.given.find("resume");
   if (folder == flags.given.end() || (resume != flags.given.end() && resume->second == "never"))
@@ -98,13 +109,13 @@ train::TrainConfig stored_config(const TrainFlags& flags) {
   if (!json.is_object()) throw UsageError(path + ": no settings of a run");
   train::TrainConfig config = train::config_from_json(json);
   config.hex_loss = false;  // of each run its own
-  config.device = "auto";
+  if (only_evaluates || config.reduction != "exact") config.device = "auto";
   return config;
 }
 
 void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, Globals& globals) {
   check_extras(command);
-  train::TrainConfig config = stored_config(flags);
+  train::TrainConfig config = stored_config(flags, only_evaluates);
   const bool goes_on = !config.model_dir.empty();
   if (!flags.config.empty())
     train::read_config_file(config, file::read(flags.config, 1U << 20), flags.config);

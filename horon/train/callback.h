@@ -90,6 +90,7 @@ std::unique_ptr<Callback> make_nan_guard(const std::string& policy);
 std::unique_ptr<Callback> make_check_replicas(uint64_t steps = 100);
 // moment.averages from moment.metrics, at the end of each epoch: sums over all ranks by counts.
 std::unique_ptr<Callback> make_average_metrics();
+// After that step; a run that is past it takes one more.
 std::unique_ptr<Callback> make_stop_at_step(uint64_t step);
 // Progress bar with images/s, loss and time left on a terminal, else a line every n steps; the
 // summary.

@@ -92,6 +92,7 @@ void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) 
                              {"config", to_json(snapshot.config)},
                              {"ranks", snapshot.ranks},
                              {"best_accuracy", snapshot.best_accuracy},
+                             {"optimizer_steps", snapshot.optimizer_steps},
                              {"date", utc_now()}};
   manifest["checksum"] = checksum_of(manifest);
   failpoint("before_manifest");
@@ -101,11 +102,12 @@ void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) 
   failpoint("before_rename");
   file::rename(fresh, target);  // and the folder above is synced
   failpoint("after_rename");
-  std::vector<uint64_t> there = steps();
-  while (there.size() > keep_) {
+  std::vector<uint64_t> others = steps();  // never the one that was just written
+  std::erase(others, snapshot.step);
+  while (others.size() >= keep_ && !others.empty()) {
     failpoint("before_remove");
-    file::remove_tree(path_of(there.front()));
-    there.erase(there.begin());
+    file::remove_tree(path_of(others.front()));
+    others.erase(others.begin());
   }
 }
 
@@ -153,6 +155,7 @@ Snapshot CheckpointStore::load(const std::string& checkpoint) {
     snapshot.config = config_from_json(manifest.at("config"));
     snapshot.ranks = manifest.at("ranks").get<int>();
     snapshot.best_accuracy = manifest.at("best_accuracy").get<double>();
+    snapshot.optimizer_steps = manifest.at("optimizer_steps").get<uint64_t>();
     snapshot.model = read_part(checkpoint, kModel, manifest);
     snapshot.optimizer = read_part(checkpoint, kOptimizer, manifest);
     return snapshot;

@@ -22,6 +22,7 @@ struct Snapshot {
   TrainConfig config;
   int ranks = 1;  // that made it: for information
   double best_accuracy = 0;
+  uint64_t optimizer_steps = 0;  // updates that were made; fewer than `step` if some were skipped
 };
 
 // A folder of checkpoints: ckpt-00000120/{model.safetensors,optimizer.safetensors,manifest.json}. A

@@ -186,6 +186,10 @@ void check_config(const TrainConfig& config, int ranks) {
   check_word("resume", config.resume, {"auto", "never"});
   check_word("device", config.device, {"auto", "cpu", "cuda"});
   check_word("run_mode", config.run_mode, {"train", "eval", "evaluation"});
+  if (config.sync_batch_norm && config.max_corrupt_records > 0)
+    throw UsageError(
+        "--sync_batch_norm with --max_corrupt_records: a rank whose records are all bad would be "
+        "missing; leave one of the two out");
   if (config.sync_batch_norm && config.reduction == "exact")
     throw UsageError(
         "--sync_batch_norm with --reduction exact: exact takes each logical shard's statistics by "

@@ -10,8 +10,8 @@
 
 namespace horon::train {
 
-// What training computes on a GPU besides the network. Calls are queued behind LibTorch's own work
-// (the device's default stream) and return at once, but for read() and wait(). A part
+// What training computes on one GPU besides the network. Calls are queued behind LibTorch's own
+// work (the device's default stream) and return at once, but for copy() and wait(). A part
 // (libhoron_train_cuda.so) has it.
 class DeviceMath {
  public:
@@ -32,7 +32,7 @@ class DeviceMath {
   struct Table {
     virtual ~Table() = default;
   };
-  virtual std::unique_ptr<Table> make_table(std::span<const Segment> segments, int device) = 0;
+  virtual std::unique_ptr<Table> make_table(std::span<const Segment> segments) = 0;
   virtual void update(const Table& table, const UpdateRule& rule, float* first, float* second) = 0;
 
   // After everything before it. Both directions, and within the device.
@@ -51,6 +51,8 @@ struct Accelerator {
 };
 
 // GPU `index` (of as many as there are, counted round). UsageError that says what is missing.
-Accelerator open_accelerator(const std::vector<std::string>& part_folders, int index);
+// `runtime`: one that is open already.
+Accelerator open_accelerator(const std::vector<std::string>& part_folders, int index,
+                             std::shared_ptr<DeviceRuntime> runtime = nullptr);
 
 }  // namespace horon::train

@@ -76,7 +76,11 @@ struct DistributedOptimizer::State {
     if (grad.defined() && grad.data_ptr() == one.grad.data_ptr()) return;
     torch::NoGradGuard guard;
     if (!one.parameter.is_cpu()) {  // staged
-      if (grad.defined()) one.grad.copy_(grad);
+      if (grad.defined()) {
+        one.grad.copy_(grad);
+      } else {
+        one.grad.zero_();
+      }
       return;
     }
     ++mended;
@@ -87,13 +91,16 @@ struct DistributedOptimizer::State {
     }
     grad = one.grad;
   }
+  double factor() const {
+    return options.averages ? 1.0 / (static_cast<double>(session.size()) *
+                                     static_cast<double>(options.backward_passes_per_step))
+                            : 1.0;
+  }
   void submit(One& one) {
     mend(one);
     NamedOptions how;
     how.codec = options.codec;
-    if (options.averages)
-      how.postscale = 1.0 / (static_cast<double>(session.size()) *
-                             static_cast<double>(options.backward_passes_per_step));
+    how.postscale = factor();
     works.push_back(session.runtime().all_reduce(one.name, one.view, how));
     one.submitted = true;
   }
@@ -142,6 +149,8 @@ DistributedOptimizer::DistributedOptimizer(Session& session,
     spec.name = state_->all[i].name;
     spec.count = static_cast<uint64_t>(state_->all[i].parameter.numel());
     spec.dtype = dtype_of(state_->all[i].parameter, spec.name);
+    spec.postscale = state_->factor();
+    spec.codec = options.codec;
     specs.push_back(spec);
   }
   state_->memory = session.runtime().allocate_buckets(specs);
@@ -169,6 +178,9 @@ DistributedOptimizer::~DistributedOptimizer() {
 
 void DistributedOptimizer::zero_grad() {
   torch::NoGradGuard guard;
+  for (const Work& work : state_->works) work.wait();  // of gradients that nobody will use
+  state_->works.clear();
+  state_->begin();
   for (State::One& one : state_->all) {
     one.grad.zero_();
     one.parameter.mutable_grad() = one.parameter.is_cpu() ? one.grad : torch::Tensor();

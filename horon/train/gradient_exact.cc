@@ -67,7 +67,12 @@ class ExactSync final : public GradientSync {
       sum.add(shard.number, view_of(mine_));
     }
     runtime_.world().all_reduce(sum, view_of(out_), {.name = "exact step"});
-    replica_.write_statistics(out_.data() + statistics_at_);
+    const double came = out_[scores_at_ + 3];  // bad records may have left fewer than planned
+    if (came != global && came > 0) {
+      for (uint64_t i = statistics_at_; i < scores_at_; ++i)
+        out_[i] *= static_cast<float>(global / came);
+    }
+    replica_.write_statistics(came > 0 ? out_.data() + statistics_at_ : start.data());
     for (uint64_t i = 0; i < statistics_at_; ++i) total_[i] += out_[i];
     const float* scores = out_.data() + scores_at_;
     score.loss += scores[0];
@@ -91,8 +96,13 @@ class ExactSync final : public GradientSync {
 
   void compute(const Shard& shard, double divisor, double global) {
     std::fill(mine_.begin(), mine_.end(), 0.0F);
-    const Score score = replica_.train(shard.samples, divisor,
-                                       [&](size_t i, const float* gradient) { take(i, gradient); });
+    size_t taken = 0;
+    const Score score =
+        replica_.train(shard.samples, divisor, [&](size_t i, const float* gradient) {
+          take(i, gradient);
+          ++taken;
+        });
+    mended += offsets_.size() - taken;
     if (!std::isfinite(score.loss)) flaws_.note_loss();
     const auto weight =
         static_cast<float>(static_cast<double>(shard.samples.labels.size()) / global);

@@ -85,7 +85,7 @@ class FastSync final : public GradientSync {
     read_flaws();
     if (!std::isfinite(score.loss)) flaws_.note_loss();
     if (statistics_.count > 0 && shares()) share_statistics(all > 0 ? samples / all : 0.0);
-    return finish(score, wishes);
+    return finish(score, wishes, all);
   }
 
  private:
@@ -161,7 +161,8 @@ class FastSync final : public GradientSync {
     works_.push_back(runtime_.all_reduce("batch-norm statistics", statistics_));
   }
 
-  StepSums finish(const Score& score, const Wishes& wishes) {
+  // `planned`: samples that were to be read; bad records may have left fewer.
+  StepSums finish(const Score& score, const Wishes& wishes, double planned) {
     std::array<double, kSums> sums = {score.loss,
                                       score.top1,
                                       score.top5,
@@ -172,9 +173,15 @@ class FastSync final : public GradientSync {
     std::memcpy(sums_.data, sums.data(), sizeof(sums));
     works_.push_back(runtime_.all_reduce("step sums", sums_));
     for (const Work& work : works_) work.wait();
-    if (statistics_.count > 0 && shares())
-      replica_.write_statistics(static_cast<const float*>(statistics_.data));
     std::memcpy(sums.data(), sums_.data, sizeof(sums));
+    if (statistics_.count > 0 && shares() && sums[3] > 0) {
+      auto* values = static_cast<float*>(statistics_.data);
+      if (sums[3] != planned) {
+        for (uint64_t i = 0; i < statistics_.count; ++i)
+          values[i] *= static_cast<float>(planned / sums[3]);
+      }
+      replica_.write_statistics(values);
+    }
     StepSums all{{sums[0], sums[1], sums[2], sums[3]}, sums[4], sums[5], {}};
     if (sums[6] > 0) all.flaws = flaws_.share(runtime_.world());
     return all;

@@ -152,7 +152,7 @@ class DeviceOptimizer final : public Optimizer {
       segments.push_back({slice.parameter, slice.gradient, slice.count, first, slice.decays});
       first += slice.count;
     }
-    table_ = place.math->make_table(segments, place.device.index);
+    table_ = place.math->make_table(segments);
     const std::vector<const char*> names =
         rule.kind == UpdateKind::kSgd    ? std::vector<const char*>{}
         : rule.kind == UpdateKind::kAdam ? std::vector<const char*>{"first", "second"}
@@ -258,8 +258,11 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::span<c
 }
 
 std::unique_ptr<Optimizer> make_batch_gradients(std::unique_ptr<Optimizer> inner, uint64_t batches,
-                                                std::span<const Slice> slices) {
+                                                std::span<const Slice> slices,
+                                                const Accelerator& place) {
+  require(inner != nullptr, "batch_gradients: there is no optimizer inside");
   require(batches > 0, "batch_gradients: at least one batch");
+  require(place.is_cpu(), "batch_gradients works in host memory; use backward_passes_per_step");
   return std::make_unique<BatchGradients>(std::move(inner), batches, slices);
 }
 

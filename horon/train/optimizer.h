@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -38,7 +39,12 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::span<c
 
 // Wrapper: the gradients of `batches` steps are averaged, then `inner` takes one step of its own
 // with the last rate. Between, parameters stay as they are.
+// Host memory only (UsageError): on a GPU the trainer's backward_passes_per_step does it.
 std::unique_ptr<Optimizer> make_batch_gradients(std::unique_ptr<Optimizer> inner, uint64_t batches,
-                                                std::span<const Slice> slices);
+                                                std::span<const Slice> slices,
+                                                const Accelerator& place = {});
+
+using OptimizerMaker = std::function<std::unique_ptr<Optimizer>(std::span<const Slice> slices,
+                                                                const Accelerator& place)>;
 
 }  // namespace horon::train

@@ -53,11 +53,6 @@ std::shared_ptr<Model> make_model(const std::string& name, const ModelShape& sha
   return registry().find(name)(shape);
 }
 
-std::vector<std::string> model_names() {
-  add_builtin_models();
-  return registry().names();
-}
-
 // The CUDA half of LibTorch lies beside the other one.
 bool has_cuda(std::string* why) {
   static std::string reason;
@@ -109,9 +104,12 @@ std::shared_ptr<Model> build(const TrainConfig& config, const ModelShape& shape,
   const std::lock_guard lock(building);
   torch::manual_seed(config.seed);
   std::shared_ptr<Model> model = maker ? maker(shape) : make_model(config.model, shape);
+  if (model == nullptr) throw UsageError("model_fn gave no model");
   model->to(place_of(device));
   torch::NoGradGuard guard;
   for (auto& parameter : model->parameters()) {
+    if (parameter.scalar_type() != torch::kFloat32)
+      throw UsageError("parameters are f32; --dtype says what the network computes in");
     if (parameter.dim() == 4)
       parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
   }
@@ -133,15 +131,60 @@ torch::Tensor labels_of(const Replica::Samples& samples, torch::Device place) {
       .to(place);
 }
 
+// Calls `action` at the end of its life, also when something was thrown.
+struct AtEnd {
+  std::function<void()> action;
+  ~AtEnd() { action(); }
+};
+
 // The network in bf16 where that is safe; weights and logits stay f32.
 torch::Tensor run_bf16(Model& model, const torch::Tensor& x) {
   const auto kind = x.device().type();
+  const AtEnd end{[kind] {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(kind, false);
+  }};
   at::autocast::set_autocast_enabled(kind, true);
   at::autocast::set_autocast_dtype(kind, at::kBFloat16);
-  const torch::Tensor logits = model.forward(x).to(torch::kFloat32);
-  at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(kind, false);
-  return logits;
+  return model.forward(x).to(torch::kFloat32);
+}
+
+const char* dtype_name(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return "F32";
+    case torch::kFloat64:
+      return "F64";
+    case torch::kFloat16:
+      return "F16";
+    case torch::kBFloat16:
+      return "BF16";
+    case torch::kInt64:
+      return "I64";
+    case torch::kInt32:
+      return "I32";
+    case torch::kInt16:
+      return "I16";
+    case torch::kInt8:
+      return "I8";
+    case torch::kUInt8:
+      return "U8";
+    case torch::kBool:
+      return "BOOL";
+    default:
+      throw UsageError("the model has a tensor of a type that cannot be kept");
+  }
+}
+
+// Everything of a model that is kept, by name. How often batch norm was called is not: it depends
+// on the number of shards, and nothing uses it.
+std::vector<std::pair<std::string, torch::Tensor>> kept_tensors(const Model& model) {
+  std::vector<std::pair<std::string, torch::Tensor>> all;
+  for (const auto& item : model.named_parameters()) all.emplace_back(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) {
+    if (!item.key().ends_with("num_batches_tracked")) all.emplace_back(item.key(), item.value());
+  }
+  return all;
 }
 
 }  // namespace
@@ -198,6 +241,7 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Optio
   }
   for (const auto& item : state.model->named_parameters()) {
     const torch::Tensor& tensor = item.value();
+    if (!tensor.requires_grad()) continue;  // frozen
     state.parameters.push_back({item.key(), tensor.data_ptr<float>(),
                                 static_cast<uint64_t>(tensor.numel()), tensor.dim() > 1,
                                 options.device});
@@ -206,7 +250,9 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Optio
     state.tensors.push_back(tensor);
   }
   for (const auto& item : state.model->named_buffers()) {
-    if (item.value().scalar_type() != torch::kFloat32) continue;
+    const bool is_statistic =
+        item.key().ends_with("running_mean") || item.key().ends_with("running_var");
+    if (!is_statistic || item.value().scalar_type() != torch::kFloat32) continue;
     state.statistics.push_back({item.key(), item.value().data_ptr<float>(),
                                 static_cast<uint64_t>(item.value().numel()), false,
                                 options.device});
@@ -215,7 +261,6 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Optio
 }
 Replica::~Replica() = default;
 
-Device Replica::device() const { return state_->device; }
 const std::vector<ModelArray>& Replica::parameters() const { return state_->parameters; }
 const std::vector<ModelArray>& Replica::statistics() const { return state_->statistics; }
 
@@ -253,6 +298,11 @@ Score Replica::train(
     const std::function<void()>& after_backward) {
   State& state = *state_;
   state.model->train();
+  const AtEnd end{[&state] {
+    dropout_key() = {};
+    norm_communicator() = nullptr;
+    state.ready = nullptr;
+  }};
   dropout_key() = {state.config.seed, samples.step, samples.numbers};
   norm_communicator() = state.norm_over;
   // The gradient is autograd's own, once; whoever wants it has it copied here and now.
@@ -277,8 +327,6 @@ Score Replica::train(
   (loss / divisor).backward();
   if (after_backward) after_backward();
   if (waits) score = state.score_of(logits, labels, loss);
-  state.ready = nullptr;
-  norm_communicator() = nullptr;
   return score;
 }
 
@@ -329,16 +377,13 @@ namespace {
 TensorMap state_of(const Model& model) {
   torch::NoGradGuard guard;
   TensorMap map;
-  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
-    if (tensor.scalar_type() != torch::kFloat32) return;
+  for (const auto& [name, tensor] : kept_tensors(model)) {
     const torch::Tensor plain = tensor.cpu().contiguous();
     NamedTensor& one = map[name];
+    one.dtype = dtype_name(plain.scalar_type());
     for (const int64_t size : plain.sizes()) one.shape.push_back(static_cast<uint64_t>(size));
-    one.bytes.assign(reinterpret_cast<const char*>(plain.data_ptr<float>()),
-                     static_cast<size_t>(plain.numel()) * 4);
-  };
-  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) add(item.key(), item.value());
+    one.bytes.assign(static_cast<const char*>(plain.data_ptr()), plain.nbytes());
+  }
   return map;
 }
 
@@ -349,23 +394,20 @@ TensorMap BareLoop::state() const { return state_of(*state_->model); }
 
 void Replica::load(const TensorMap& tensors) {
   torch::NoGradGuard guard;
-  const auto take = [&](const std::string& name, torch::Tensor tensor) {
-    if (tensor.scalar_type() != torch::kFloat32) return;
+  for (auto& [name, tensor] : kept_tensors(*state_->model)) {
     const auto found = tensors.find(name);
     if (found == tensors.end())
       throw Error(fmt::format("the checkpoint has no '{}'", name), ExitCode::kCheckpoint);
     const NamedTensor& one = found->second;
-    if (one.dtype != "F32" || one.bytes.size() != static_cast<size_t>(tensor.numel()) * 4 ||
+    if (one.dtype != dtype_name(tensor.scalar_type()) || one.bytes.size() != tensor.nbytes() ||
         !std::equal(one.shape.begin(), one.shape.end(), tensor.sizes().begin(),
                     tensor.sizes().end(),
                     [](uint64_t a, int64_t b) { return a == static_cast<uint64_t>(b); }))
-      throw Error(fmt::format("the checkpoint's '{}' has another shape", name),
+      throw Error(fmt::format("the checkpoint's '{}' has another shape or type", name),
                   ExitCode::kCheckpoint);
     std::string bytes = one.bytes;
-    tensor.copy_(torch::from_blob(bytes.data(), tensor.sizes(), torch::kFloat32));
-  };
-  for (auto& item : state_->model->named_parameters()) take(item.key(), item.value());
-  for (auto& item : state_->model->named_buffers()) take(item.key(), item.value());
+    tensor.copy_(torch::from_blob(bytes.data(), tensor.sizes(), tensor.scalar_type()));
+  }
 }
 
 }  // namespace horon::train

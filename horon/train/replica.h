@@ -55,7 +55,6 @@ class Replica {
   Replica(const TrainConfig& config, const ModelShape& shape, const Options& options);
   ~Replica();
 
-  Device device() const;
   const std::vector<ModelArray>& parameters() const;
   const std::vector<ModelArray>& statistics() const;  // running means and variances
   uint64_t parameter_count() const;
@@ -102,7 +101,5 @@ class BareLoop {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-std::vector<std::string> model_names();
 
 }  // namespace horon::train

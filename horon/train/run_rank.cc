@@ -40,6 +40,21 @@ std::string new_run_folder(const TrainConfig& config) {
   return folder;
 }
 
+// What another run left there: kept, but out of the way.
+void set_aside(const std::string& folder) {
+  std::vector<std::string> old;
+  for (const file::FileInfo& entry : file::list(folder)) {
+    const std::string name = file::base_name(entry.path);
+    if (name.starts_with("ckpt-") || name == "best" || name == "log.jsonl") old.push_back(name);
+  }
+  if (old.empty()) return;
+  std::string aside = file::join(folder, "before-" + utc_now());
+  while (file::exists(aside)) aside += "-again";
+  file::make_folder(aside);
+  for (const std::string& name : old)
+    file::rename(file::join(folder, name), file::join(aside, name));
+}
+
 class Run {
  public:
   explicit Run(RankJob job)
@@ -64,8 +79,10 @@ class Run {
     moment.result.model_dir = config_.model_dir;
     if (!job_.only_evaluates) prepare_folder();
     make_callbacks();
-    for (const auto& one : callbacks_) one->on_begin(moment);
-    moment.epoch = epoch_of(state_.position);
+    for (const auto& one : callbacks_) {
+      moment.epoch = epoch_of(state_.position);  // the first callback may bring it from rank 0
+      one->on_begin(moment);
+    }
     screen.say(describe());
     if (job_.only_evaluates) {
       evaluate(moment);
@@ -78,7 +95,8 @@ class Run {
       screen.say(
           fmt::format("{} time(s) a parameter got no gradient; zero was taken", sync_->mended));
     for (const auto& one : callbacks_) one->on_end(moment);
-    runtime_.world().barrier({.name = "end of training"});  // the last checkpoint is on disk
+    runtime_.world().barrier(
+        {.name = "end of training", .timeout = kNoLimit});  // the last checkpoint is on disk
     return moment.result;
   }
 
@@ -98,6 +116,7 @@ class Run {
       std::shared_ptr<Dataset> set =
           own ? job_.ingredients->dataset(split) : open_dataset(request(split));
       require(set != nullptr, "input_fn gave no data set for '" + split + "'");
+      require(set->size() > 0, "the data set for '" + split + "' is empty");
       return set;
     };
     train_set_ = open("train");
@@ -108,6 +127,10 @@ class Run {
                                                : 224;
     shape_.classes = config_.num_classes > 0 ? static_cast<int>(config_.num_classes) : info.classes;
     shape_.channels = info.channels;
+    if (shape_.classes < 1) throw UsageError("the data does not say its classes: --num_classes");
+    if (shape_.classes < info.classes)
+      throw UsageError(
+          fmt::format("--num_classes {}: the data has {}", shape_.classes, info.classes));
     recipe_ = config_.preprocessing.empty() ? usual_recipe(info) : config_.preprocessing;
     if (train_set_->size() < kSmallestShard)
       throw UsageError(fmt::format("{} has {} sample(s): batch norm needs at least {}",
@@ -115,10 +138,18 @@ class Run {
     const bool exact = config_.reduction == "exact";
     share_ = {train_set_->size(), batch_, exact ? config_.logical_shards : 0,
               config_.drop_remainder, kSmallestShard};
-    const uint64_t rest = train_set_->size() % batch_;
+    check_shares();
+  }
+
+  // Ranks that wait for each other inside a model must all have samples.
+  void check_shares() const {
+    if (!config_.sync_batch_norm || ranks_ == 1) return;
     const uint64_t wanted = kSmallestShard * static_cast<uint64_t>(ranks_);
-    if (config_.sync_batch_norm && ranks_ > 1 && !config_.drop_remainder && rest > 0 &&
-        rest < wanted)
+    if (batch_ < wanted)
+      throw UsageError(
+          fmt::format("--sync_batch_norm on {} ranks needs a --batch_size of {}", ranks_, wanted));
+    const uint64_t rest = train_set_->size() % batch_;
+    if (!config_.drop_remainder && rest >= kSmallestShard && rest < wanted)
       throw UsageError(fmt::format(
           "--sync_batch_norm needs {} samples in the last batch of an epoch, {} of {} are left: "
           "--drop_remainder, or another --batch_size",
@@ -137,7 +168,7 @@ class Run {
                 ? make_exact_sync(runtime_, *replica_, config_.logical_shards, job_.place)
                 : make_fast_sync(runtime_, *replica_, job_.place);
     const bool own = job_.ingredients != nullptr && job_.ingredients->optimizer;
-    optimizer_ = own ? job_.ingredients->optimizer(sync_->slices())
+    optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.place)
                      : make_optimizer(config_, sync_->slices(), job_.place);
     require(optimizer_ != nullptr, "optimizer_fn gave no optimizer");
   }
@@ -151,7 +182,10 @@ class Run {
     }
     Callbacks own;
     if (job_.ingredients != nullptr) {
-      for (const CallbackMaker& make : job_.ingredients->callbacks) own.push_back(make(rank_));
+      for (const CallbackMaker& make : job_.ingredients->callbacks) {
+        own.push_back(make(rank_));
+        require(own.back() != nullptr, "a callback is missing");
+      }
     }
     callbacks_ = standard_callbacks(config_, *schedule_, std::move(own));
   }
@@ -176,13 +210,14 @@ class Run {
 
   void plan_length() {
     const uint64_t steps = steps_in_epoch(share_) / config_.backward_passes_per_step;
-    if (steps == 0)
+    if (steps == 0 && !job_.only_evaluates)
       throw UsageError(
           fmt::format("{} samples in batches of {}, {} a step: there is no whole step in an epoch",
                       share_.samples, batch_, config_.backward_passes_per_step));
     total_steps_ = config_.max_number_of_steps > 0 ? config_.max_number_of_steps
                                                    : steps * config_.train_epochs;
-    const double epochs = static_cast<double>(total_steps_) / static_cast<double>(steps);
+    const double epochs =
+        static_cast<double>(total_steps_) / static_cast<double>(std::max<uint64_t>(steps, 1));
     schedule_.emplace(config_, epochs, batch_);
   }
 
@@ -221,21 +256,19 @@ class Run {
   // Restore priority: model_dir, then checkpoint_path, then a fresh start.
   std::optional<Snapshot> find_checkpoint() {
     const auto warn = [](const std::string& line) { fmt::print(stderr, "horon: {}\n", line); };
+    if (job_.only_evaluates && !config_.checkpoint_path.empty())
+      return CheckpointStore::load(config_.checkpoint_path);
     if (!config_.model_dir.empty() && config_.resume == "auto") {
       if (auto found = CheckpointStore(config_.model_dir).load_newest(warn)) return found;
-    }
-    if (!config_.checkpoint_path.empty()) {
-      Snapshot snapshot = CheckpointStore::load(config_.checkpoint_path);
-      if (job_.only_evaluates) return snapshot;
-      snapshot.step = 0;  // its weights, and nothing else
-      snapshot.position = {};
-      snapshot.optimizer.clear();
-      return snapshot;
     }
     if (job_.only_evaluates)
       throw UsageError("nothing to evaluate: --model_dir with a checkpoint, or --checkpoint_path");
     if (config_.model_dir.empty()) config_.model_dir = new_run_folder(config_);
-    return std::nullopt;
+    if (config_.checkpoint_path.empty()) return std::nullopt;
+    Snapshot start;  // its weights, and nothing else
+    start.config = config_;
+    start.model = CheckpointStore::load(config_.checkpoint_path).model;
+    return start;
   }
 
   void take(Snapshot snapshot) {
@@ -255,6 +288,7 @@ class Run {
   void prepare_folder() {
     if (rank_ != 0) return;
     file::make_folder(config_.model_dir);
+    if (config_.resume == "never") set_aside(config_.model_dir);
     file::write(file::join(config_.model_dir, "config.json"), to_json(config_).dump(1) + "\n");
   }
 
@@ -315,7 +349,8 @@ class Run {
       global.push_back(batches.back().global_count);
     }
     for (const Batch& batch : batches) passes.push_back(shards_of(batch));
-    const bool may_skip = config_.nan_policy == "skip-step";
+    const bool may_skip = config_.nan_policy == "skip-step" ||
+                          (job_.ingredients != nullptr && !job_.ingredients->callbacks.empty());
     const std::vector<float> statistics =
         may_skip ? replica_->read_statistics() : std::vector<float>{};
     moment.sums = sync_->step(passes, global, {job_.stop.stop_requested(), moment.wants_end});
@@ -377,7 +412,7 @@ class Run {
       sums[2] += score.top5;
       sums[3] += score.count;
     }
-    runtime_.world().all_reduce(view_of(sums), {.name = "evaluation"});
+    runtime_.world().all_reduce(view_of(sums), {.name = "evaluation", .timeout = kNoLimit});
     const double count = std::max(sums[3], 1.0);
     moment.result.test_loss = sums[0] / count;
     moment.result.test_top1 = sums[1] / count;

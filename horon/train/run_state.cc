@@ -42,21 +42,25 @@ void load_arrays(const Trainee& trainee, const TensorMap& map) {
 Snapshot take_snapshot(const RunState& state, const Trainee& trainee, const TrainConfig& config,
                        int ranks) {
   return {state.step, state.position, trainee.replica.state(), arrays_of(trainee),
-          config,     ranks,          state.best_accuracy};
+          config,     ranks,          state.best_accuracy,     trainee.optimizer.steps};
 }
 
 void restore(const Snapshot& snapshot, RunState& state, const Trainee& trainee) {
   trainee.replica.load(snapshot.model);
-  if (!snapshot.optimizer.empty()) load_arrays(trainee, snapshot.optimizer);
-  trainee.optimizer.steps = snapshot.step;
+  trainee.optimizer.steps = 0;
+  if (!snapshot.optimizer.empty() || trainee.optimizer.state().empty()) {
+    load_arrays(trainee, snapshot.optimizer);
+    trainee.optimizer.steps = snapshot.optimizer_steps;
+  }
   state = {snapshot.step, snapshot.position, snapshot.best_accuracy};
 }
 
 std::string share_text(Communicator& comm, std::string text) {
   std::array<int64_t, 1> size = {static_cast<int64_t>(text.size())};
-  comm.broadcast(view_of(size), 0, {.name = "size of state"});
+  comm.broadcast(view_of(size), 0, {.name = "size of state", .timeout = kNoLimit});
   text.resize(static_cast<size_t>(size[0]));
-  comm.broadcast(BufferView{text.data(), text.size(), DType::kU8, {}}, 0, {.name = "state"});
+  comm.broadcast(BufferView{text.data(), text.size(), DType::kU8, {}}, 0,
+                 {.name = "state", .timeout = kNoLimit});
   return text;
 }
 
@@ -64,7 +68,7 @@ void share_state(Communicator& comm, RunState& state, const Trainee& trainee) {
   std::array<int64_t, 4> counts = {
       static_cast<int64_t>(state.step), static_cast<int64_t>(state.position.epoch),
       static_cast<int64_t>(state.position.next), static_cast<int64_t>(trainee.optimizer.steps)};
-  comm.broadcast(view_of(counts), 0, {.name = "position"});
+  comm.broadcast(view_of(counts), 0, {.name = "position", .timeout = kNoLimit});
   std::array<double, 1> best = {state.best_accuracy};
   comm.broadcast(view_of(best), 0, {.name = "best accuracy"});
   const bool sends = comm.rank() == 0;

@@ -8,7 +8,6 @@ namespace horon::train {
 class Screen {
  public:
   explicit Screen(bool speaks);
-  bool speaks() const { return speaks_; }
   bool has_bar() const { return terminal_; }
   void say(const std::string& line);
   // One line that the next one replaces; only on a terminal.

@@ -1,6 +1,8 @@
 // The replicas of one process.
 #include "horon/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -20,9 +22,10 @@ Accelerator find_accelerator(const std::string& wanted, const Knobs& knobs) {
   if (wanted == "cpu" || (wanted == "auto" && !has_cuda())) return {};
   try {
     return open_accelerator(part_folders(knobs.text("parts")), 0);
-  } catch (const UsageError&) {
-    if (wanted == "auto") return {};
-    throw;
+  } catch (const UsageError& error) {
+    if (wanted != "auto") throw;
+    fmt::print(stderr, "horon: LibTorch has a GPU, but Horon cannot use it: {}\n", error.what());
+    return {};
   }
 }
 
@@ -34,6 +37,8 @@ void rethrow_first(const std::vector<std::exception_ptr>& failures) {
     try {
       std::rethrow_exception(failure);
     } catch (const PeerLostError&) {
+      if (!first) first = failure;
+    } catch (const TimeoutError&) {
       if (!first) first = failure;
     } catch (...) {
       std::rethrow_exception(failure);
@@ -52,8 +57,19 @@ TrainResult Trainer::run(bool only_evaluates) {
   const Knobs knobs = Knobs::resolve({}, process_env, "");
   const World world = join_world(knobs);
   const int here = replicas_of(config_);
+  if (only_evaluates) {  // how it was trained does not matter
+    config_.reduction = "fast";
+    config_.sync_batch_norm = false;
+    config_.batch_size_per_replica = 0;
+    config_.batch_size = std::max(config_.batch_size, static_cast<uint64_t>(world.size * here));
+  }
   check_config(config_, world.size * here);
   const Accelerator place = find_accelerator(config_.device, knobs);
+  if (config_.sync_batch_norm && !place.is_cpu() && here > place.runtime->device_count())
+    throw UsageError(fmt::format(
+        "--sync_batch_norm with {} replicas of a process on {} GPU(s): LibTorch has one "
+        "backward thread for each; start processes instead",
+        here, place.runtime->device_count()));
   const std::shared_ptr<Store> store = here == 1     ? world.store
                                        : world.store ? make_prefix_store(world.store, "replicas/")
                                                      : make_memory_store();
@@ -72,8 +88,8 @@ TrainResult Trainer::run(bool only_evaluates) {
                   only_evaluates, here,
                   place,          &ingredients_};
       if (!place.is_cpu())
-        job.place.device.index =
-            job.comm->topology().local_rank % job.place.runtime->device_count();
+        job.place = open_accelerator(part_folders(knobs.text("parts")),
+                                     job.comm->topology().local_rank, place.runtime);
       results[i] = run_rank(std::move(job));
     } catch (...) {
       failures[i] = std::current_exception();
@@ -88,11 +104,8 @@ TrainResult Trainer::run(bool only_evaluates) {
   return results[0];
 }
 
-TrainResult run(
-    const std::function<std::shared_ptr<Dataset>(const std::string& split)>& input_fn,
-    const ModelMaker& model_fn,
-    const std::function<std::unique_ptr<Optimizer>(std::span<const Slice>)>& optimizer_fn,
-    const RunArguments& arguments) {
+TrainResult run(const DatasetMaker& input_fn, const ModelMaker& model_fn,
+                const OptimizerMaker& optimizer_fn, const RunArguments& arguments) {
   std::string mode = arguments.run_mode;
   for (char& c : mode) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (mode != "train" && mode != "eval" && mode != "evaluation")

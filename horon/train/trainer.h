@@ -12,18 +12,22 @@
 
 namespace horon::train {
 
+// Of "train", and of "test" (or "validation", if the settings cut one off).
+using DatasetMaker = std::function<std::shared_ptr<Dataset>(const std::string& split)>;
+
 // What a program brings of its own; what is empty is found by its name in the settings.
 struct Ingredients {
-  // Of "train", and of "test" (or "validation", if the settings cut one off).
-  std::function<std::shared_ptr<Dataset>(const std::string& split)> dataset;
+  DatasetMaker dataset;
   ModelMaker model;  // model/model.h
-  std::function<std::unique_ptr<Optimizer>(std::span<const Slice>)> optimizer;
+  OptimizerMaker optimizer;
   std::vector<CallbackMaker> callbacks;
 };
 
 // Trains a network on all ranks of the job that this process was started in (`horon run`, mpirun,
 // srun, TF_CONFIG, or alone): input, gradients summed between ranks, checkpoints, resuming, logs.
-// All processes call it alike. Errors are thrown; result.interrupted after a signal.
+// All processes call it alike. Errors are thrown; result.interrupted after SIGTERM or SIGINT (make
+// it before other threads start: they would take the signals). Parts for GPUs are looked for beside
+// the program, or where HORON_PARTS says.
 class Trainer {
  public:
   explicit Trainer(TrainConfig config, Ingredients ingredients = {})
@@ -51,10 +55,7 @@ struct RunArguments {
   uint64_t save_model_steps = 0;
   TrainConfig config = {};  // everything else
 };
-TrainResult run(
-    const std::function<std::shared_ptr<Dataset>(const std::string& split)>& input_fn,
-    const ModelMaker& model_fn,
-    const std::function<std::unique_ptr<Optimizer>(std::span<const Slice>)>& optimizer_fn,
-    const RunArguments& arguments);
+TrainResult run(const DatasetMaker& input_fn, const ModelMaker& model_fn,
+                const OptimizerMaker& optimizer_fn, const RunArguments& arguments);
 
 }  // namespace horon::train

@@ -103,6 +103,8 @@ TEST(DistributedOptimizer, DoesOnManyRanksWhatLibTorchDoesAlone) {
       }
       EXPECT_LT(distance(*net, *alone), 1e-5) << ranks;
       EXPECT_EQ(optimizer.mended(), 0U);
+      EXPECT_EQ(session.runtime().counters().bytes_copied, 0U);
+      EXPECT_EQ(session.runtime().counters().control_messages, 0U);
     });
   }
 }
@@ -127,6 +129,26 @@ TEST(DistributedOptimizer, MendsGradientsThatLeftTheirBuckets) {
     }
     EXPECT_LT(distance(*net, *twin), 1e-6);
     EXPECT_EQ(optimizer.mended(), 3 * 6U);  // the unused layer's, too
+  });
+}
+
+TEST(DistributedOptimizer, ForgetsGradientsThatNobodyWants) {
+  on_ranks(2, [](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    const auto twin = seeded_net(5);
+    torch::optim::SGD plain(twin->parameters(), torch::optim::SGDOptions(0.1));
+    DistributedOptimizer optimizer(
+        session,
+        std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1)),
+        net->named_parameters());
+    step_once(*net, optimizer, 7, 0, 12);  // a batch that is passed over
+    optimizer.zero_grad();
+    step_once(*net, optimizer, 1, 6 * session.rank(), 6);
+    optimizer.step();
+    step_once(*twin, plain, 1, 0, 12);
+    plain.step();
+    EXPECT_LT(distance(*net, *twin), 1e-6);
   });
 }
 
@@ -220,8 +242,13 @@ struct Tiny final : Model {
 };
 
 struct Folder {
+  static int next() {
+    static std::atomic<int> count = 0;
+    return ++count;
+  }
   std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("horon_api_test_" + std::to_string(getpid()));
+      std::filesystem::temp_directory_path() /
+      ("horon_api_test_" + std::to_string(getpid()) + "_" + std::to_string(next()));
   Folder() { std::filesystem::remove_all(path); }
   ~Folder() { std::filesystem::remove_all(path); }
 };
@@ -331,6 +358,72 @@ TEST(Trainer, BeginsWithTheStateOfRankZero) {
   EXPECT_EQ(seen[2], seen[0]);
 }
 
+// A frozen layer, a mask and a table of numbers: neither trained nor mixed, but kept.
+struct WithTables final : Model {
+  torch::nn::Linear frozen{nullptr};
+  torch::nn::Linear layer{nullptr};
+  torch::Tensor mask;
+  torch::Tensor table;
+  explicit WithTables(const ModelShape& shape) {
+    frozen = register_module("frozen", torch::nn::Linear(3 * 32 * 32, 20));
+    for (auto& one : frozen->parameters()) one.set_requires_grad(false);
+    layer = register_module("layer", torch::nn::Linear(20, shape.classes));
+    mask = register_buffer("mask", torch::full({20}, -INFINITY));
+    table = register_buffer("table", torch::arange(5, torch::kInt64));
+  }
+  torch::Tensor forward(torch::Tensor x) override {
+    return layer(torch::maximum(frozen(x.flatten(1)), mask));
+  }
+};
+
+TEST(Trainer, LeavesFrozenLayersAndTablesAlone) {
+  const Folder folder;
+  TrainConfig config = small_config(folder);
+  config.weight_decay = 0.1;
+  config.max_number_of_steps = 6;
+  std::shared_ptr<WithTables> made;
+  Ingredients ingredients;
+  ingredients.model = [&](const ModelShape& shape) {
+    return made = std::make_shared<WithTables>(shape);
+  };
+  torch::manual_seed(config.seed);
+  const WithTables fresh(ModelShape{});
+  const TrainResult result = train_on(1, config, ingredients);
+  EXPECT_TRUE(torch::equal(made->frozen->weight, fresh.frozen->weight));
+  EXPECT_FALSE(torch::equal(made->layer->weight, fresh.layer->weight));
+  const TensorMap kept = CheckpointStore::load(result.checkpoint).model;
+  EXPECT_EQ(kept.at("table").dtype, "I64");
+  EXPECT_EQ(kept.at("mask").bytes.size(), 80U);
+  EXPECT_TRUE(kept.contains("frozen.weight"));
+}
+
+// Fewer updates than steps: what was resumed goes the same way as what was not.
+TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
+  const auto train = [](const Folder& folder, std::vector<uint64_t> stops) {
+    TrainResult result;
+    for (const uint64_t stop : stops) {
+      TrainConfig config = small_config(folder);
+      config.optimizer = "adam";
+      config.max_number_of_steps = stop;
+      Ingredients ingredients;
+      ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
+      ingredients.optimizer = [config](std::span<const Slice> slices, const Accelerator& place) {
+        return make_batch_gradients(make_optimizer(config, slices, place), 2, slices, place);
+      };
+      result = train_on(1, config, ingredients);
+    }
+    return CheckpointStore::load(result.checkpoint);
+  };
+  const Folder one;
+  const Snapshot straight = train(one, {13});
+  const Folder two;
+  const Snapshot resumed = train(two, {5, 13});
+  EXPECT_EQ(straight.optimizer_steps, 6U);
+  EXPECT_EQ(resumed.optimizer_steps, 6U);
+  EXPECT_EQ(pack_safetensors(resumed.model), pack_safetensors(straight.model));
+  EXPECT_EQ(pack_safetensors(resumed.optimizer), pack_safetensors(straight.optimizer));
+}
+
 TEST(Trainer, RunTakesFunctionsAsMoxingDid) {
   const Folder folder;
   RunArguments arguments;
@@ -348,11 +441,11 @@ TEST(Trainer, RunTakesFunctionsAsMoxingDid) {
     return open_dataset(request);
   };
   const auto model_fn = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
-  const auto optimizer_fn = [](std::span<const Slice> slices) {
+  const auto optimizer_fn = [](std::span<const Slice> slices, const Accelerator& place) {
     TrainConfig config;
     config.optimizer = "adam";
     config.weight_decay = 0;
-    return make_batch_gradients(make_optimizer(config, slices), 2, slices);
+    return make_batch_gradients(make_optimizer(config, slices, place), 2, slices, place);
   };
   const TrainResult first = run(input_fn, model_fn, optimizer_fn, arguments);
   EXPECT_EQ(first.steps, 12U);

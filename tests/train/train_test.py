@@ -295,6 +295,27 @@ class Commands(Runs):
             self.assertIn("2000 samples", said)
         self.assertEqual(len(found), 1)
 
+    def test_a_checkpoint_brings_its_settings(self):
+        run(1, "--model", "lenet", "--train_samples", 60, "--batch_size", 20, "--max_number_of_steps", 3, "--reduction", "exact", "--logical_shards", 2,
+            "--model_dir", self.at("a"))
+        one = run(3, "--checkpoint_path", self.at("a", "ckpt-00000003"), what="evaluate")  # more ranks than shards
+        self.assertIn("lenet on shapes10", one)
+        self.assertIn("2000 samples", one)
+        # Its weights as the start of another run, in a folder of its own below ./runs.
+        done = subprocess.run(command(1, *SMALL, "--model", "lenet", "--max_number_of_steps", 2, "--checkpoint_path", self.at("a", "ckpt-00000003")),
+                              cwd=self.at(), capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(os.listdir(self.at("runs"))), 1)
+
+    def test_a_new_start_in_an_old_folder(self):
+        folder = self.at("a")
+        run(1, *EXACT, "--model_dir", folder, "--max_number_of_steps", 40)
+        run(1, *EXACT, "--model_dir", folder, "--resume", "never")
+        self.check_end(folder)
+        self.assertEqual(sorted(name for name in os.listdir(folder) if name.startswith("ckpt-")), ["ckpt-00000005", "ckpt-00000010", "ckpt-00000012"])
+        (aside,) = [name for name in os.listdir(folder) if name.startswith("before-")]
+        self.assertIn("ckpt-00000040", os.listdir(os.path.join(folder, aside)))
+
     def test_mistakes_are_one_line(self):
         for arguments, wanted in ((["--lerning_rate", "1"], "did you mean --learning_rate"),
                                   (["--ps_hosts", "a"], "parameter servers"),
@@ -341,7 +362,7 @@ class Commands(Runs):
         one, two = (tensors(self.at(name, "ckpt-00000006", "model.safetensors")) for name in "12")
         for name in one:
             self.assertLess(max(abs(a - b) for a, b in zip(one[name], two[name])), 2e-4, name)
-        self.assertIn("--drop_remainder", run(2, *SMALL, "--train_samples", 97, "--sync_batch_norm", "--model_dir", self.at("x"), code=None))
+        self.assertIn("--drop_remainder", run(2, *SMALL, "--train_samples", 98, "--sync_batch_norm", "--model_dir", self.at("x"), code=None))
         self.assertIn("leave one of the two out", run(1, *EXACT, "--sync_batch_norm", "--model_dir", self.at("x"), code=2))
 
     def test_accumulated_batches(self):

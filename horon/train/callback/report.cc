@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "horon/base/error.h"
 #include "horon/base/time.h"
 #include "horon/file/file.h"
 #include "horon/train/callback.h"
@@ -99,14 +101,19 @@ class JsonLines final : public Callback {
   }
   void on_step_end(Moment& moment) override {
     const uint64_t each = moment.config.log_every_n_steps;
+    if (moment.ends_epoch && !moment.averages.empty()) {
+      nlohmann::json entry = {{"step", moment.state.step}, {"epoch", moment.epoch}};
+      for (const auto& [name, value] : moment.averages) entry[name] = value;
+      write(moment, entry);
+    }
     if (each == 0 || moment.state.step % each != 0) return;
-    write({{"step", moment.state.step},
-           {"epoch", moment.epoch},
-           {"loss", moment.loss},
-           {"top1", moment.sums.score.top1 / std::max(moment.sums.score.count, 1.0)},
+    write(moment, {{"step", moment.state.step},
+                   {"epoch", moment.epoch},
+                   {"loss", moment.loss},
+                   {"top1", moment.sums.score.top1 / std::max(moment.sums.score.count, 1.0)},
 
-           {"learning_rate", moment.rate},
-           {"seconds", watch_.seconds()}});
+                   {"learning_rate", moment.rate},
+                   {"seconds", watch_.seconds()}});
   }
   void on_evaluated(Moment& moment) override {
     nlohmann::json entry = {{"step", moment.state.step},
@@ -115,15 +122,22 @@ class JsonLines final : public Callback {
                             {"test_top1", moment.result.test_top1},
                             {"test_top5", moment.result.test_top5},
                             {"seconds", watch_.seconds()}};
-    for (const auto& [name, value] : moment.averages) entry[name] = value;
-    write(entry);
+    write(moment, entry);
   }
 
  private:
-  void write(const nlohmann::json& entry) const {
-    if (!file_.empty()) file::append(file_, entry.dump() + "\n");
+  // A disk that is full costs lines, not the run.
+  void write(Moment& moment, const nlohmann::json& entry) {
+    if (file_.empty()) return;
+    try {
+      file::append(file_, entry.dump() + "\n");
+    } catch (const IoError& error) {
+      if (!std::exchange(complained_, true))
+        moment.screen.say(fmt::format("the log misses lines: {}", error.what()));
+    }
   }
   std::string file_;
+  bool complained_ = false;
   Stopwatch watch_;
 };
 

@@ -48,7 +48,7 @@ class SaveCheckpoints final : public Callback {
   void save(Moment& moment) {
     wait(moment, false);
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
-    check_finite(snapshot);
+    check_finite(snapshot, moment.trainee.replica);
     store_->save_later(std::move(snapshot));
     if (moment.is_last) wait(moment, true);
   }
@@ -64,13 +64,15 @@ class SaveCheckpoints final : public Callback {
     }
   }
   // Weights that are lost are not kept in place of good ones.
-  static void check_finite(const Snapshot& snapshot) {
-    for (const auto& [name, tensor] : snapshot.model) {
-      const auto* values = reinterpret_cast<const float*>(tensor.bytes.data());
-      if (count_flaws(values, tensor.bytes.size() / sizeof(float)) > 0)
-        throw Error(fmt::format("step {}: '{}' is not finite; the last checkpoint is good",
-                                snapshot.step, name),
-                    ExitCode::kNonFinite);
+  static void check_finite(const Snapshot& snapshot, const Replica& replica) {
+    for (const auto* arrays : {&replica.parameters(), &replica.statistics()}) {
+      for (const ModelArray& one : *arrays) {
+        const std::string& bytes = snapshot.model.at(one.name).bytes;
+        if (count_flaws(reinterpret_cast<const float*>(bytes.data()), one.count) > 0)
+          throw Error(fmt::format("step {}: '{}' is not finite; the last checkpoint is good",
+                                  snapshot.step, one.name),
+                      ExitCode::kNonFinite);
+      }
     }
   }
 
@@ -90,11 +92,9 @@ class KeepBest final : public Callback {
     if (is_better) moment.state.best_accuracy = moment.result.test_top1;
     if (!is_better || !store_) return;
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
-    snapshot.optimizer.clear();  // to use, not to go on from
-    attempt(moment, [&] {
-      store_->finish();
-      store_->save_later(std::move(snapshot));
-    });
+    snapshot.optimizer.clear();                  // to use, not to go on from
+    attempt(moment, [&] { store_->finish(); });  // of the one before it
+    attempt(moment, [&] { store_->save_later(std::move(snapshot)); });
   }
   void on_end(Moment& moment) override {
     if (!store_) return;

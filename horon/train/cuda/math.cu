@@ -114,18 +114,21 @@ struct CudaTable final : DeviceMath::Table {
 
 class CudaMath final : public DeviceMath {
  public:
+  explicit CudaMath(int device) : device_(device) {}
   void take(float* to, const float* from, uint64_t count, bool adds, uint32_t* flaws) override {
     if (count == 0) return;
+    here();
     const uint64_t blocks = (count + kChunk - 1) / kChunk * (kChunk / kThreads / 4);
     take_kernel<<<static_cast<unsigned>(min(blocks, uint64_t{1056})), kThreads>>>(to, from, count,
                                                                                   adds, flaws);
     check(cudaGetLastError(), "take a gradient");
   }
   void clear(void* data, uint64_t bytes) override {
+    here();
     check(cudaMemsetAsync(data, 0, bytes, nullptr), "clear");
   }
-  std::unique_ptr<Table> make_table(std::span<const Segment> all, int device) override {
-    check(cudaSetDevice(device), "set device");
+  std::unique_ptr<Table> make_table(std::span<const Segment> all) override {
+    here();
     auto table = std::make_unique<CudaTable>();
     std::vector<Chunk> chunks;
     for (size_t i = 0; i < all.size(); ++i) {
@@ -142,6 +145,7 @@ class CudaMath final : public DeviceMath {
   void update(const Table& any, const UpdateRule& rule, float* first, float* second) override {
     const auto& table = static_cast<const CudaTable&>(any);
     if (table.chunk_count == 0) return;
+    here();
     if (rule.kind == UpdateKind::kLars)
       norm_kernel<<<table.segment_count, kThreads>>>(table.segments.get(), table.norms.get());
     update_kernel<<<table.chunk_count, kThreads>>>(table.segments.get(), table.chunks.get(),
@@ -149,9 +153,11 @@ class CudaMath final : public DeviceMath {
     check(cudaGetLastError(), "update");
   }
   void copy(void* to, const void* from, uint64_t bytes) override {
+    here();
     check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copy");
   }
   std::shared_ptr<void> mark() override {
+    here();
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
           "create event");
@@ -162,9 +168,15 @@ class CudaMath final : public DeviceMath {
   void wait(const std::shared_ptr<void>& mark) override {
     check(cudaEventSynchronize(cudaEvent_t(mark.get())), "wait");
   }
+
+ private:
+  void here() const { check(cudaSetDevice(device_), "set device"); }
+  int device_;
 };
 
 }  // namespace
 }  // namespace horon::train
 
-horon::train::DeviceMath* horon_open_device_math_here() { return new horon::train::CudaMath(); }
+horon::train::DeviceMath* horon_open_device_math_here(int device) {
+  return new horon::train::CudaMath(device);
+}

@@ -3,9 +3,9 @@
 #include "horon/base/version.h"
 #include "horon/train/device_math.h"
 
-horon::train::DeviceMath* horon_open_device_math_here();
+horon::train::DeviceMath* horon_open_device_math_here(int device);
 
 extern "C" HORON_API const char* horon_part_version() { return horon::kBuildId; }
-extern "C" HORON_API horon::train::DeviceMath* horon_open_device_math() {
-  return horon_open_device_math_here();
+extern "C" HORON_API horon::train::DeviceMath* horon_open_device_math(int device) {
+  return horon_open_device_math_here(device);
 }

@@ -9,6 +9,8 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
+constexpr Milliseconds kPatience{600'000};  // a rank may be writing a checkpoint
+
 struct Moments {
   Tensor mean;
   Tensor variance;  // biased
@@ -26,7 +28,7 @@ Moments moments_of(const Tensor& x, Communicator& comm) {
                   variance.to(torch::kCPU, torch::kFloat64)});
   const BufferView view{
       mine.data_ptr<double>(), static_cast<uint64_t>(mine.numel()), DType::kF64, {}};
-  const Gathered all = comm.all_gather(view, {.name = "batch-norm moments"});
+  const Gathered all = comm.all_gather(view, {.name = "batch-norm moments", .timeout = kPatience});
   const Tensor rows = torch::from_blob(const_cast<double*>(all.data.as<double>().data()),
                                        {comm.size(), 1 + 2 * channels}, torch::kFloat64);
   const Tensor counts = rows.narrow(1, 0, 1);
@@ -64,7 +66,7 @@ struct SharedNorm : torch::autograd::Function<SharedNorm> {
     auto* comm = reinterpret_cast<Communicator*>(context->saved_data["comm"].toInt());
     comm->all_reduce(
         BufferView{sums.data_ptr<double>(), static_cast<uint64_t>(sums.numel()), DType::kF64, {}},
-        {.name = "batch-norm gradients"});
+        {.name = "batch-norm gradients", .timeout = kPatience});
     sums = (sums / context->saved_data["count"].toDouble()).to(torch::kFloat32).to(dy.device());
     const int64_t channels = bias.numel();
     const Tensor dx = (dy - along_channels(sums.narrow(0, 0, channels)) -
