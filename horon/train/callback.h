@@ -86,7 +86,7 @@ std::unique_ptr<Callback> make_follow_schedule(Schedule schedule);
 // Numbers that are not finite: Error (exit code 17) that names rank and tensor, or the step is
 // skipped on all ranks.
 std::unique_ptr<Callback> make_nan_guard(const std::string& policy);
-// Every `steps` the weights of all ranks are compared. Error (exit code 14) naming rank and tensor.
+// Every `steps` the weights of all ranks are compared. Error (exit code 11) naming rank and tensor.
 std::unique_ptr<Callback> make_check_replicas(uint64_t steps = 100);
 // moment.averages from moment.metrics, at the end of each epoch: sums over all ranks by counts.
 std::unique_ptr<Callback> make_average_metrics();
