@@ -40,6 +40,23 @@ const std::vector<std::pair<std::string, std::string>> kForeign = {
     {"loss_scale", "bf16 needs none"},
     {"clone_on_cpu", "replicas are on the CPU unless there is a GPU"}};
 
+constexpr const char* kTrainExamples =
+    "Examples:\n"
+    "  horon train                               resnet_tiny on shapes10: about 99 % in a minute\n"
+    "  horon run -np 4 horon train --model resnet_v1_20 --dataset cifar10 --data_dir cifar \\\n"
+    "      --learning_rate_strategy '5:0->0.4,30:0.4->0' --train_epochs 30 --model_dir run1\n"
+    "  horon train --model_dir run1              goes on where run1 stopped: its settings are "
+    "there\n"
+    "  horon run -np 3 horon train --reduction exact    the same bits on any number of ranks\n"
+    "  horon plot run1                           accuracy and loss as a picture\n"
+    "Exit code 75: interrupted, a checkpoint was written, the same command goes on. 13: "
+    "checkpoints, "
+    "17: not finite, 18: other settings than the run was begun with.";
+constexpr const char* kEvaluateExamples =
+    "Examples:\n"
+    "  horon evaluate --model_dir run1           the newest checkpoint\n"
+    "  horon run -np 4 horon evaluate --checkpoint_path run1/best/ckpt-00000790";
+
 void add_fields(CLI::App& command, TrainFlags& flags) {
   const train::TrainConfig defaults;
   for (const train::Field& field : train::fields()) {
@@ -160,10 +177,7 @@ void add_train_commands(CLI::App& app, Globals& globals) {
             : "Trains a network, on one process or, under `horon run`, on many");
     auto flags = std::make_shared<TrainFlags>();
     add_fields(*command, *flags);
-    command->footer(
-        "Without any flag: resnet_tiny on shapes10, ten epochs. On many: horon run -np 4 horon "
-        "train ...\n"
-        "Exit code 75: interrupted, a checkpoint was written, the same command goes on.");
+    command->footer(only_evaluates ? kEvaluateExamples : kTrainExamples);
     command->callback([command, flags, only_evaluates, &globals] {
       run(*command, *flags, only_evaluates, globals);
     });

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -20,7 +21,7 @@ const std::string& wanted() {
 
 void failpoint(const char* name) {
   if (wanted().empty()) return;
-  static int passed = 0;
+  static std::atomic<int> passed = 0;  // two threads write checkpoints
   const size_t colon = wanted().find(':');
   if (wanted().substr(0, colon) != name) return;
   const int at = colon == std::string::npos ? 1 : std::atoi(wanted().c_str() + colon + 1);

@@ -5,10 +5,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <thread>
 
 #include "horon/comm/bootstrap.h"
+#include "horon/train/flaw.h"
 #include "horon/train/gradient_sync.h"
 #include "horon/train/optimizer.h"
 #include "horon/train/replica.h"
@@ -188,6 +190,25 @@ TEST(SyncBatchNorm, DoesOnTwoRanksWhatOneDoesWithAll) {
   EXPECT_NEAR(loss, score.loss, 1e-3);
   for (size_t i = 0; i < sum.values.size(); ++i)
     expect_near(sum.values[i], wanted.values[i], 2e-5, whole.parameters()[i].name);
+}
+
+TEST(Flaws, AreFoundWhileGradientsAreTaken) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const size_t at : {size_t{0}, size_t{500}, size_t{1000}}) {
+      std::vector<float> from(1001, std::numeric_limits<float>::max());
+      std::vector<float> to(1001, -1.0F);
+      EXPECT_TRUE(take_checked(to.data(), from.data(), from.size(), false));
+      from[at] = bad;
+      EXPECT_FALSE(take_checked(to.data(), from.data(), from.size(), false));
+      EXPECT_FALSE(take_checked(to.data(), from.data(), from.size(), true));
+      EXPECT_EQ(count_flaws(from.data(), from.size()), 1U);
+    }
+  }
+  std::vector<float> from = {1, -0.0F, 2};
+  std::vector<float> to = {1, 1, 1};
+  EXPECT_TRUE(take_checked(to.data(), from.data(), 3, true));
+  EXPECT_EQ(to, (std::vector<float>{2, 1, 3}));
 }
 
 // The program links Gloo before LibTorch; the other way round it would not get this far.
