@@ -35,7 +35,20 @@ struct Communicator::State {
   std::shared_ptr<Job> job;
   std::vector<int> members;
   Executor executor;
+  Watch watch;
   OpQueue queue;  // last: its thread uses the executor
+
+  void run(const Request& request) {
+    if (!watch.begins) return executor.run(request);
+    watch.begins(request);
+    try {
+      executor.run(request);
+    } catch (...) {
+      watch.ends(request, true);
+      throw;
+    }
+    watch.ends(request, false);
+  }
 };
 
 Communicator::Communicator(std::shared_ptr<Job> job, std::vector<int> members) {
@@ -43,9 +56,10 @@ Communicator::Communicator(std::shared_ptr<Job> job, std::vector<int> members) {
   Executor::Options options{members, job->settings.timeout, job->settings.algorithm,
                             job->settings.device};
   auto backend = job->backend;
-  state_ = std::unique_ptr<State>(new State{
-      std::move(job), std::move(members),
-      Executor(std::move(backend), std::move(channel), std::move(options)), OpQueue("hrn-comm")});
+  state_ = std::unique_ptr<State>(
+      new State{std::move(job), std::move(members),
+                Executor(std::move(backend), std::move(channel), std::move(options)), Watch{},
+                OpQueue("hrn-comm")});
 }
 
 namespace {
@@ -72,7 +86,7 @@ std::string Communicator::backend() const { return state_->job->backend->name();
 DeviceRuntime* Communicator::device() const { return state_->job->settings.device.get(); }
 
 void Communicator::run(const Request& request) {
-  state_->queue.run([&] { state_->executor.run(request); });
+  state_->queue.run([&] { state_->run(request); });
 }
 
 bool Communicator::run_unless_deviated(const Request& request) {
@@ -81,13 +95,15 @@ bool Communicator::run_unless_deviated(const Request& request) {
   return done;
 }
 
-void Communicator::deviate(Milliseconds timeout) {
-  state_->queue.run([&] { state_->executor.deviate(timeout); });
+void Communicator::deviate(const OpOptions& options) {
+  state_->queue.run([&] { state_->executor.deviate(options); });
 }
+
+void Communicator::watch(Watch watch) { state_->watch = std::move(watch); }
 
 Work Communicator::start(Request request) {
   return state_->queue.submit(
-      [state = state_.get(), request = std::move(request)] { state->executor.run(request); });
+      [state = state_.get(), request = std::move(request)] { state->run(request); });
 }
 
 Gathered Communicator::all_gather(BufferView in, const OpOptions& options) {
@@ -131,7 +147,7 @@ ExactSum Communicator::exact_sum(uint64_t count, DType dtype, uint64_t shards) {
 std::vector<uint64_t> Communicator::away_us() const { return state_->executor.away_us(); }
 
 void Communicator::give_up_on(const std::vector<int>& ranks) {
-  state_->job->backend->mark_dead({FailureKind::kTimeout, ranks});
+  state_->job->backend->mark_dead({FailureKind::kSilent, ranks, Milliseconds(0)});
 }
 
 std::string Communicator::dead_reason() const { return state_->job->backend->dead_reason(); }

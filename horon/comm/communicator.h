@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,7 +42,7 @@ class Communicator {
   // For plans that are made once: run() unless a rank calls deviate() in its place. Then nothing
   // has moved, and all ranks get false.
   bool run_unless_deviated(const Request& request);
-  void deviate(Milliseconds timeout = Milliseconds(0));
+  void deviate(const OpOptions& options = {});
 
   void all_reduce(BufferView data, const ReduceOptions& options = {}) {
     run(Request::all_reduce(data, options));
@@ -77,6 +78,14 @@ class Communicator {
   OwnedBuffer allocate(uint64_t count, DType dtype);
   // An exact sum whose arrays live in that memory.
   ExactSum exact_sum(uint64_t count, DType dtype, uint64_t shards);
+
+  // Told of every operation of this communicator (not of its groups), on the thread that runs it.
+  // Set before the first one.
+  struct Watch {
+    std::function<void(const Request& request)> begins;
+    std::function<void(const Request& request, bool failed)> ends;
+  };
+  void watch(Watch watch);
 
   // Microseconds that each member has spent between operations, in all: a straggler's number grows
   // fastest. As of the last operation.

@@ -80,10 +80,11 @@ bool Executor::run_unless_deviated(const Request& request) {
   }
 }
 
-void Executor::deviate(Milliseconds timeout) {
+void Executor::deviate(const OpOptions& options) {
   Header header;
   header.kind = OpKind::kDeviate;
-  channel_->arrive(header, {}, timeout.count() > 0 ? timeout : options_.timeout);
+  set_name(header, options.name);
+  channel_->arrive(header, {}, options.timeout.count() > 0 ? options.timeout : options_.timeout);
 }
 
 // Device memory is staged here, once for all operations; then everything below sees host memory.

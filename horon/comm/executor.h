@@ -28,7 +28,7 @@ class Executor {
   void run(const Request& request);
   // The same, but any rank may deviate() instead: then nothing moves anywhere and all get false.
   bool run_unless_deviated(const Request& request);
-  void deviate(Milliseconds timeout);
+  void deviate(const OpOptions& options);
 
   // Microseconds that each member has spent between operations, in all.
   const std::vector<uint64_t>& away_us() const { return away_us_; }

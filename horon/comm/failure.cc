@@ -2,30 +2,54 @@
 
 #include <fmt/format.h>
 
-#include "horon/base/error.h"
-
 namespace horon {
 
-void raise(const Failure& failure, const std::string& doing, int rank, Milliseconds timeout) {
-  const std::string where = fmt::format("{} on rank {}", doing, rank);
+// Not in an unnamed namespace: a part that was opened has a copy of this code, and its errors must
+// be of the same type as ours.
+template <typename Base>
+struct Raised final : Base {
+  Raised(const std::string& what, const Failure& why) : Base(what, why.ranks), failure(why) {}
+  Failure failure;
+};
+
+namespace {
+
+std::string reason_of(const Failure& failure) {
   const std::string who = name_ranks(failure.ranks);
-  const std::string after = "; this communicator is dead, make a new one";
-  if (failure.kind == FailureKind::kTimeout) {
-    throw TimeoutError(fmt::format("{}: no progress for {}: still waiting for {}{}", where,
-                                   format_duration(timeout), who, after),
-                       failure.ranks);
+  const bool one = failure.ranks.size() == 1;
+  switch (failure.kind) {
+    case FailureKind::kTimeout:
+      return failure.after.count() == 0 ? fmt::format("still waiting for {}", who)
+                                        : fmt::format("no progress for {}: still waiting for {}",
+                                                      format_duration(failure.after), who);
+    case FailureKind::kSilent:
+      return fmt::format("{} {} not answer (stopped, or the host is gone)", who,
+                         one ? "does" : "do");
+    case FailureKind::kLeft:
+      return fmt::format("{} closed the communicator", who);
+    default:
+      return fmt::format("{} {} gone (process ended)", who, one ? "is" : "are");
   }
-  const char* what =
-      failure.kind == FailureKind::kLeft ? "closed the communicator" : "is gone (process ended)";
-  throw PeerLostError(fmt::format("{}: {} {}{}", where, who, what, after), failure.ranks);
+}
+
+}  // namespace
+
+void raise(const Failure& failure, const std::string& doing, int rank) {
+  const std::string text = message_of(failure, doing, rank);
+  const bool late = failure.kind == FailureKind::kTimeout || failure.kind == FailureKind::kSilent;
+  if (late) throw Raised<TimeoutError>(text, failure);
+  throw Raised<PeerLostError>(text, failure);
+}
+
+std::optional<Failure> failure_of(const Error& error) {
+  if (const auto* lost = dynamic_cast<const Raised<PeerLostError>*>(&error)) return lost->failure;
+  if (const auto* late = dynamic_cast<const Raised<TimeoutError>*>(&error)) return late->failure;
+  return std::nullopt;
 }
 
 std::string message_of(const Failure& failure, const std::string& doing, int rank) {
-  try {
-    raise(failure, doing, rank, Milliseconds(0));
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return fmt::format("{} on rank {}: {}; this communicator is dead, make a new one", doing, rank,
+                     reason_of(failure));
 }
 
 }  // namespace horon

@@ -13,8 +13,12 @@
 namespace horon {
 namespace {
 
+// Names that differ only beyond what a header has room for are told apart by their hash.
 std::string short_name(const Header& header) {
-  return {header.name, strnlen(header.name, sizeof(header.name))};
+  const size_t length = strnlen(header.name, sizeof(header.name));
+  const std::string name(header.name, length);
+  const bool cut = length == sizeof(header.name) - 1;
+  return cut ? fmt::format("{}... ({:x})", name, header.name_hash & 0xffff) : name;
 }
 
 bool reduces(OpKind kind) { return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter; }
@@ -74,15 +78,19 @@ void set_name(Header& header, const std::string& name) {
 
 std::string describe(const Header& header) {
   std::string text(name_of(header.kind));
+  const bool moves = header.kind != OpKind::kBarrier && header.kind != OpKind::kJoin &&
+                     header.kind != OpKind::kDeviate;
   if (reduces(header.kind)) text += fmt::format(" {}", name_of(header.op));
   if (header.kind == OpKind::kGroup) {
     text += fmt::format(" of {} operations ({:x})", header.items, header.layout & 0xffff);
-  } else if (header.kind != OpKind::kBarrier && header.kind != OpKind::kJoin) {
+  } else if (moves) {
     const bool known = static_cast<size_t>(header.dtype) < kDTypeCount;
     text += fmt::format(" {}[{}]", known ? name_of(header.dtype) : "?", header.count);
   }
   if (header.on_device != 0) text += " on the device";
   if (header.reduction == Reduction::kExact) text += " exact";
+  if (header.reduction == Reduction::kExact && header.layout != 0)
+    text += fmt::format(" over {} shards", header.layout);
   if (header.kind == OpKind::kBroadcast) text += fmt::format(" from root {}", header.root);
   if (header.kind == OpKind::kReduceScatter)
     text += fmt::format(" (split {:x})", header.layout & 0xffff);
@@ -99,8 +107,9 @@ Agreement agree(std::span<const Header> headers, std::span<const int> ranks) {
   if (verdict.active.empty()) return verdict;
   for (int member : verdict.active) {
     if (headers[member].is_invalid == 0) continue;
-    verdict.mismatch = fmt::format("rank {} made an invalid call: {}: {}", ranks[member],
-                                   name_of(headers[member].kind), short_name(headers[member]));
+    verdict.mismatch = fmt::format(
+        "rank {} made an invalid call: {}: {}", ranks[member], name_of(headers[member].kind),
+        std::string(headers[member].name, strnlen(headers[member].name, sizeof(Header::name))));
     return verdict;
   }
   const Header& first = headers[verdict.active.front()];

@@ -6,19 +6,32 @@
 namespace horon {
 
 OpQueue::~OpQueue() {
+  drop_tasks();
   std::jthread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    thread = std::move(thread_);
+  }
+  thread.request_stop();
+  changed_.notify_all();
+}
+
+void OpQueue::drop_tasks() {
   std::deque<Task> orphans;
   {
     const std::lock_guard lock(mutex_);
     orphans.swap(tasks_);
-    thread = std::move(thread_);
   }
   for (const Task& task : orphans) {
     task.work.finish(
         std::make_exception_ptr(Error("the communicator was closed before this operation began")));
   }
-  thread.request_stop();
-  changed_.notify_all();
+}
+
+bool OpQueue::close(Deadline deadline) {
+  drop_tasks();
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline.at(), [&] { return !busy_; });
 }
 
 void OpQueue::run(const std::function<void()>& operation) {
@@ -34,7 +47,6 @@ void OpQueue::run(const std::function<void()>& operation) {
     {
       const std::lock_guard lock(mutex_);
       busy_ = false;
-      if (tasks_.empty()) return;
     }
     changed_.notify_all();
   };
@@ -78,6 +90,7 @@ void OpQueue::drain(const std::stop_token& stop) {
     lock.lock();
     busy_ = false;
     task.work.finish(error);
+    changed_.notify_all();
   }
 }
 

@@ -22,6 +22,10 @@ class OpQueue {
   OpQueue(const OpQueue&) = delete;
   OpQueue& operator=(const OpQueue&) = delete;
 
+  // Takes no more: those that have not begun end with an Error. False if one is still running at
+  // the deadline. After it only the destructor may be called.
+  bool close(Deadline deadline);
+
   void run(const std::function<void()>& operation);
   Work submit(std::function<void()> operation);
 
@@ -31,6 +35,7 @@ class OpQueue {
     Work work;
   };
   Work enqueue(std::function<void()> operation);
+  void drop_tasks();
   void drain(const std::stop_token& stop);
 
   std::string thread_name_;

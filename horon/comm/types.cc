@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 9> kKinds = {"barrier",    "all_reduce", "reduce_scatter",
                                                     "all_gather", "broadcast",  "all_to_all",
-                                                    "group",      "join",       "deviate"};
+                                                    "group",      "join",       "agreement"};
 constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max", "product"};
 
 }  // namespace

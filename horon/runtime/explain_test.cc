@@ -1,6 +1,9 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -204,6 +207,14 @@ TEST(Autotune, TriesOnRealStepsAndRemembers) {
   EXPECT_FALSE(read_tuning("/no/such/file", "x"));
 }
 
+long resident_kb() {
+  std::ifstream statm("/proc/self/statm");
+  long total = 0;
+  long resident = 0;
+  statm >> total >> resident;
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
 TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
   const auto entries = [](const char* folder) {
     return std::distance(std::filesystem::directory_iterator(folder), {});
@@ -211,6 +222,7 @@ TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
   on_ranks(2, [&](Runtime& runtime) {
     long descriptors = 0;
     long threads = 0;
+    long memory = 0;
     for (int step = 0; step < 10'000; ++step) {
       std::vector<float> a(5, 1.0F);
       std::vector<float> b(6, 1.0F);
@@ -219,15 +231,20 @@ TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
       first.wait();
       second.wait();
       ASSERT_EQ(a[0] + b[0], 4.0F);
-      if (step == 100 && runtime.rank() == 0) {
+      if (step % 2 == 0)  // a name that never comes again, encoded; and one without a name
+        runtime.run_all_reduce(fmt::format("once {}", step), view_of(a), {.codec = "bf16"});
+      runtime.run_all_reduce("", view_of(b));
+      if (step == 2000 && runtime.rank() == 0) {
         descriptors = entries("/proc/self/fd");
         threads = entries("/proc/self/task");
+        memory = resident_kb();
       }
     }
     if (runtime.rank() != 0) return;
     EXPECT_EQ(entries("/proc/self/fd"), descriptors);
     EXPECT_EQ(entries("/proc/self/task"), threads);
-    EXPECT_LT(runtime.counters().control_messages, 20U);
+    EXPECT_LT(resident_kb() - memory, 1024) << "memory grows";
+    EXPECT_LT(runtime.counters().control_messages, 2U * 5000 + 30);  // two for each new name
   });
 }
 

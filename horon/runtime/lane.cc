@@ -16,13 +16,13 @@ namespace {
 constexpr auto kQuiet = Milliseconds(1);
 // Between agreements that decide nothing: somebody made a mistake, or is late.
 constexpr auto kLongestPause = Milliseconds(500);
-// An operation that runs when the lane is closed has this long to end.
-constexpr auto kFarewell = std::chrono::seconds(2);
-
 }  // namespace
 
 Lane::Lane(std::unique_ptr<Communicator> comm, const Options& options)
-    : options_(options), comm_(std::move(comm)), plan_(options.limits) {
+    : options_(options),
+      comm_(std::move(comm)),
+      mover_(*comm_, options.mover),
+      plan_(options.limits) {
   thread_ = std::thread([this, name = options.name] {
     pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
     work_loop();
@@ -47,7 +47,8 @@ Lane::~Lane() {
 RuntimeCounters Lane::counters() const {
   const Lock lock(mutex_);
   RuntimeCounters counters = counters_;
-  if (options_.gate && !options_.urgent) counters.overtaken = options_.gate->times_made_way();
+  const Mover::Options& moves = options_.mover;
+  if (moves.gate && !moves.urgent) counters.overtaken = moves.gate->times_made_way();
   return counters;
 }
 
@@ -70,12 +71,7 @@ void Lane::describe(RankState& state) const {
   for (const auto& [name, item] : pending_) {
     if (state.pending.size() < kMost) state.pending.push_back(name);
   }
-  if (last_finished_.empty()) return;
-  const auto ago =
-      std::chrono::duration_cast<Milliseconds>(Clock::now() - last_finished_at_).count();
-  if (!state.last.empty() && ago >= state.last_ms) return;
-  state.last = last_finished_;
-  state.last_ms = ago;
+  state.note_finished(last_finished_, last_finished_at_);
 }
 
 // --- from callers
@@ -95,7 +91,7 @@ Work Lane::enqueue(TensorSpec spec, Request request, bool wakes) {
   const uint64_t number = ++submissions_;
   Work work(
       [this, number](const Work& self, Deadline deadline) { wait_for(number, self, deadline); });
-  request.timeout = spec.kind == OpKind::kBarrier ? kNoLimit : options_.timeout;
+  request.timeout = spec.kind == OpKind::kBarrier ? kNoLimit : options_.mover.timeout;
   last_submitted_ = Clock::now();
   not_before_ = {};
   const auto [at, fresh] = pending_.try_emplace(spec.name);
@@ -207,7 +203,8 @@ bool Lane::step(Lock& lock, Clock::time_point& later) {
   const bool whole = is_whole(plan_.expected());
   if (!whole && !wants_agreement(now, later)) return false;
   driving_ = true;
-  if (options_.gate && options_.urgent) options_.gate->begin_urgent();
+  Gate* gate = options_.mover.urgent ? options_.mover.gate.get() : nullptr;
+  if (gate != nullptr) gate->begin_urgent();
   try {
     whole ? run_expected(lock) : agree_and_run(lock, false);
   } catch (...) {
@@ -215,7 +212,7 @@ bool Lane::step(Lock& lock, Clock::time_point& later) {
     fail_all(std::current_exception());
     if (options_.on_death) options_.on_death();
   }
-  if (options_.gate && options_.urgent) options_.gate->end_urgent();
+  if (gate != nullptr) gate->end_urgent();
   end_driving();
   return true;
 }
@@ -226,7 +223,7 @@ void Lane::run_expected(Lock& lock) {
   const auto& tensors = plan_.buckets()[static_cast<size_t>(bucket)].tensors;
   items.reserve(tensors.size());
   for (const size_t place : tensors) items.push_back(take(plan_.tensor(place).name));
-  if (run_bucket(lock, std::move(items), bucket, true)) {
+  if (run_items(lock, std::move(items), bucket, true)) {
     plan_.advance();
     if (!options_.tries.empty() && plan_.expected() == 0) tune(lock);
   } else {
@@ -241,7 +238,7 @@ void Lane::tune(Lock& lock) {
   const double seconds = std::chrono::duration<double>(now - step_began_).count();
   step_began_ = now;
   if (tuned_version_ != plan_.version()) {  // other tensors: what was measured is worth nothing
-    tuner_ = std::make_unique<Tuner>(Tuning{options_.limits.bucket_bytes, options_.codec_threads},
+    tuner_ = std::make_unique<Tuner>(Tuning{options_.limits.bucket_bytes, mover_.codec_threads()},
                                      tuning_candidates());
     tuned_version_ = plan_.version();
     return;
@@ -252,7 +249,7 @@ void Lane::tune(Lock& lock) {
     const Tuning& best = tuner_->best();
     std::array<int64_t, 2> agreed = {static_cast<int64_t>(best.bucket_bytes), best.codec_threads};
     lock.unlock();
-    comm_->broadcast(view_of(agreed), 0, {.name = "autotune", .timeout = options_.timeout});
+    comm_->broadcast(view_of(agreed), 0, {.name = "autotune", .timeout = options_.mover.timeout});
     next = {static_cast<uint64_t>(agreed[0]), static_cast<int>(agreed[1])};
     if (comm_->rank() == 0 && options_.on_tuned) options_.on_tuned(next);
     lock.lock();
@@ -262,7 +259,7 @@ void Lane::tune(Lock& lock) {
   }
   PlanLimits limits = options_.limits;
   limits.bucket_bytes = next.bucket_bytes;
-  options_.codec_threads = next.codec_threads;
+  mover_.set_codec_threads(next.codec_threads);
   plan_.set_limits(limits);
   count_all();
   tuned_version_ = plan_.version();
@@ -276,7 +273,7 @@ std::vector<Tuning> Lane::tuning_candidates() const {
   std::vector<Tuning> candidates;
   for (const uint64_t bytes : options_.tries) {
     for (const int threads : {1, 2, 4}) {
-      if (encodes || threads == options_.codec_threads) candidates.push_back({bytes, threads});
+      if (encodes || threads == mover_.codec_threads()) candidates.push_back({bytes, threads});
     }
   }
   return candidates;
@@ -289,7 +286,18 @@ Milliseconds Lane::patience() const {
   const bool only_barriers = std::all_of(pending_.begin(), pending_.end(), [](const auto& entry) {
     return entry.second.spec.kind == OpKind::kBarrier;
   });
-  return only_barriers ? kNoLimit : options_.timeout;
+  return only_barriers ? kNoLimit : options_.mover.timeout;
+}
+
+// "'fc.weight' and 3 more": the one that has waited longest, for messages.
+std::string Lane::describe_pending() const {
+  const Item* first = nullptr;
+  for (const auto& [name, item] : pending_) {
+    if (first == nullptr || item.number < first->number) first = &item;
+  }
+  if (first == nullptr) return "";
+  if (pending_.size() == 1) return first->spec.name;
+  return fmt::format("{} and {} more", first->spec.name, pending_.size() - 1);
 }
 
 Report Lane::make_report() {
@@ -312,15 +320,16 @@ Report Lane::make_report() {
 // when they came with a bucket.
 void Lane::agree_and_run(Lock& lock, bool heard) {
   if (!heard) {
-    const Milliseconds longest = patience();
+    const OpOptions options{.name = describe_pending(), .timeout = patience()};
     lock.unlock();
-    comm_->deviate(longest);  // until all have arrived
+    comm_->deviate(options);  // until all have arrived
     lock.lock();
   }
   std::string mine = pack_report(make_report());
   lock.unlock();
   const BufferView in{mine.data(), mine.size(), DType::kU8, {}};
-  const Gathered all = comm_->all_gather(in, {.name = "agreement", .timeout = options_.timeout});
+  const Gathered all =
+      comm_->all_gather(in, {.name = "agreement", .timeout = options_.mover.timeout});
   lock.lock();
   counters_.control_messages += heard ? 1 : 2;
   std::vector<Report> reports;
@@ -363,13 +372,11 @@ void Lane::apply(Lock& lock, const Decision& decision) {
   for (const auto& [bucket, names] : runs) {
     std::vector<Item> items;
     for (const std::string& name : names) items.push_back(take(name));
-    if (bucket >= 0) {
-      run_bucket(lock, std::move(items), bucket, false);
-    } else {
-      run_single(lock, std::move(items.front()));
-    }
+    run_items(lock, std::move(items), bucket, false);
   }
-  plan_.learn(decision.run, decision.skipped);
+  std::vector<TensorSpec> ours = decision.run;  // what belongs into the other lane was a guest
+  std::erase_if(ours, [&](const TensorSpec& spec) { return !is_ours(spec); });
+  plan_.learn(ours, decision.skipped);
   count_all();
   quiet_rounds_ = decision.progress ? 0 : quiet_rounds_ + 1;
   if (quiet_rounds_ == 0) return;
@@ -385,13 +392,16 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
   Lock lock(mutex_);
   require(pending_.empty(), "declare: operations are in flight");
   if (dead_) std::rethrow_exception(dead_);
+  for (const TensorSpec& spec : specs)
+    require(is_ours(spec), "declare: '" + spec.name + "' is of the other lane");
   begin_driving(lock);
   std::string mine = pack_specs(specs);
   lock.unlock();
   std::exception_ptr error;
   try {
     const BufferView in{mine.data(), mine.size(), DType::kU8, {}};
-    const Gathered all = comm_->all_gather(in, {.name = "declare", .timeout = options_.timeout});
+    const Gathered all =
+        comm_->all_gather(in, {.name = "declare", .timeout = options_.mover.timeout});
     const auto* at = static_cast<const char*>(all.data.view().data);
     for (size_t i = 0, offset = 0; i < all.counts.size(); offset += all.counts[i++]) {
       if (mine != std::string_view(at + offset, all.counts[i]))
@@ -406,38 +416,46 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
   plan_.declare(specs);
   count_all();
   options_.tries.clear();  // their memory is handed out: buckets stay as they are
-  std::vector<OwnedBuffer> memory;
+  declared_memory_.clear();
   views.assign(specs.size(), BufferView());
-  for (size_t b = 0; b < plan_.buckets().size(); ++b) {
-    const Bucket& bucket = plan_.buckets()[b];
-    const DType dtype = specs[bucket.tensors.front()].dtype;
-    memory.push_back(allocate(bucket.count, specs[bucket.tensors.front()]));
-    memory_[static_cast<int>(b)] = {memory.back(), bucket.key};
-    auto* base = static_cast<char*>(memory.back().view().data);
+  for (const Bucket& bucket : plan_.declared()) {
+    const TensorSpec& first = specs[bucket.tensors.front()];
+    declared_memory_.push_back(mover_.allocate(bucket.count, first.dtype, first.device));
+    const BufferView whole = declared_memory_.back().view();
     for (size_t i = 0; i < bucket.tensors.size(); ++i) {
       const size_t place = bucket.tensors[i];
-      views[place] = {base + bucket.offsets[i] * size_of(dtype), specs[place].count, dtype,
-                      memory.back().view().device};
+      views[place] = whole.slice(bucket.offsets[i], specs[place].count);
     }
   }
-  return memory;
+  return declared_memory_;
+}
+
+void Lane::require_idle(const std::string& doing) const {
+  const Lock lock(mutex_);
+  if (dead_) std::rethrow_exception(dead_);
+  require(pending_.empty() && running_.empty(),
+          doing + ": operations of this rank are in flight; wait for them first");
 }
 
 int Lane::join() {
   Lock lock(mutex_);
-  require(pending_.empty(), "join: operations of this rank are in flight");
   if (dead_) std::rethrow_exception(dead_);
   begin_driving(lock);
   lock.unlock();
   int last = 0;
   std::exception_ptr error;
   try {
-    last = comm_->join({.name = "join", .timeout = options_.timeout});
+    last = comm_->join({.name = "join", .timeout = options_.mover.timeout});
   } catch (...) {
     error = std::current_exception();
   }
   lock.lock();
-  if (error) fail_all(error);
+  if (error) {
+    fail_all(error);
+  } else {  // those that joined first did not learn what the others did
+    plan_.restart();
+    count_all();
+  }
   end_driving();
   if (error) std::rethrow_exception(error);
   return last;

@@ -11,38 +11,33 @@
 #include <unordered_map>
 #include <vector>
 
-#include "horon/codec/codec.h"
 #include "horon/comm/communicator.h"
 #include "horon/runtime/agreement.h"
 #include "horon/runtime/autotune.h"
-#include "horon/runtime/gate.h"
+#include "horon/runtime/counters.h"
+#include "horon/runtime/mover.h"
 #include "horon/runtime/plan.h"
 #include "horon/runtime/stall.h"
 #include "horon/runtime/trace.h"
 
 namespace horon {
 
-// Always on, of one rank; read while it runs.
-struct RuntimeCounters {
-  uint64_t operations = 0;               // named operations that ended well
-  uint64_t collectives = 0;              // that carried them: buckets and single ones
-  uint64_t control_messages = 0;         // agreements and calls for them; 0 in a step that repeats
-  uint64_t bytes = 0;                    // of payload
-  uint64_t bytes_copied = 0;             // into and out of buckets
-  uint64_t overtaken = 0;                // times that a large transfer made way between chunks
-  std::vector<uint64_t> waited_us = {};  // for each rank of the job: how long we waited for it
-};
-
 // The named operations of one set of ranks: collects what is submitted, in whatever order, and runs
 // it in one that all ranks agree on. Buckets of the plan run when they are whole, in the plan's
 // order, without a word between the ranks; what is not as planned goes through an agreement
 // (agreement.h). Any thread may call. A thread that waits does the work itself if nobody else is
 // at it; a thread of the lane's own does it otherwise.
+//
+// A set has two: one for what is urgent. A name that the ranks have not agreed on yet comes to the
+// other one, whatever they want of it: there a rank that calls it urgent meets one that does not.
 class Lane {
  public:
+  // An operation that runs when the lane is closed has this long to end.
+  static constexpr auto kFarewell = std::chrono::seconds(2);
+
   struct Options {
     PlanLimits limits;
-    Milliseconds timeout{600'000};  // longest wait for other ranks; barriers: no limit
+    Mover::Options mover;
     std::string name = "hrn-lane";
     uint8_t number = 0;                                 // in traces
     std::shared_ptr<Recorder> recorder;                 // may be null
@@ -51,10 +46,9 @@ class Lane {
     std::function<void()> on_death;                     // may be null; after an error ended it all
     std::vector<uint64_t> tries;                        // sizes of buckets to try; empty: no tuning
     std::function<void(const Tuning& found)> on_tuned;  // on rank 0, when that is over
-    std::shared_ptr<Gate> gate;        // of this rank: what is urgent goes first; may be null
-    bool urgent = false;               // others make way for us
-    uint64_t chunk_bytes = 16U << 20;  // others: transfers are cut into such pieces
-    int codec_threads = 1;
+    // An operation that belongs into the other lane of its set was agreed on and has run here: from
+    // now on it is submitted there. May be null.
+    std::function<void(const TensorSpec& spec)> on_other_class;
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error; work that waits for other ranks is given up after
@@ -75,8 +69,9 @@ class Lane {
   // Takes part with nothing until all ranks have joined; the last one that did. Nothing may be in
   // flight here.
   int join();
+  // UsageError if something is in flight.
+  void require_idle(const std::string& doing) const;
 
-  Communicator& comm() { return *comm_; }
   // The oldest operation that is not over, if any: its name and when it was submitted.
   std::optional<std::pair<std::string, Clock::time_point>> oldest() const;
   // Adds what is pending, and what was finished last if that was later than state.last.
@@ -117,16 +112,17 @@ class Lane {
   void tune(Lock& lock);
   std::vector<Tuning> tuning_candidates() const;
   void agree_and_run(Lock& lock, bool heard);
+  bool is_ours(const TensorSpec& spec) const { return spec.is_urgent() == options_.mover.urgent; }
+  std::string describe_pending() const;
   Report make_report();
   void apply(Lock& lock, const Decision& decision);
-  bool run_bucket(Lock& lock, std::vector<Item> items, int bucket, bool may_deviate);
-  BufferView pack(std::vector<Item>& items, int bucket, bool& copied);
-  void run_single(Lock& lock, Item item);
-  // Without the lock; one thread at a time.
-  bool move_plain(const Request& request, bool may_deviate);
-  void move(const Request& request, const TensorSpec& spec);
-
-  void move_encoded(const Request& request, const TensorSpec& spec);
+  // `bucket`: the items are all of it; -1: one that runs alone. False if another rank deviated:
+  // then they are pending again.
+  bool run_items(Lock& lock, std::vector<Item> items, int bucket, bool may_deviate);
+  bool move_items(std::vector<Item>& items, const Bucket& planned, const BufferView& whole,
+                  bool may_deviate);
+  BufferView pack(const std::vector<Item>& items, int bucket, bool& copied);
+  void unpack(const std::vector<Item>& items, const Bucket& planned, const BufferView& whole);
   Item take(const std::string& name);
   void put_back(std::vector<Item> items);
   void finish(std::vector<Item>& items, std::exception_ptr error);
@@ -134,11 +130,11 @@ class Lane {
   Milliseconds patience() const;
   void trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, bool failed) const;
   void fail_all(const std::exception_ptr& error);
-  OwnedBuffer allocate(uint64_t count, const TensorSpec& like);
-  const OwnedBuffer& memory_of(int bucket);
+  BufferView memory_of(int bucket);
 
   Options options_;
   std::unique_ptr<Communicator> comm_;
+  Mover mover_;                   // of whoever drives
   mutable std::mutex mutex_;      // guards all below
   std::condition_variable work_;  // for the lane's thread: there is something to do
   std::condition_variable done_;  // for threads that wait
@@ -152,7 +148,8 @@ class Lane {
   uint64_t submissions_ = 0;
   uint64_t waited_up_to_ = 0;  // somebody waits for this submission, and so for those before it
   Clock::time_point last_submitted_;
-  std::map<int, Memory> memory_;
+  std::vector<OwnedBuffer> declared_memory_;  // of the plan's declared buckets
+  std::map<int, Memory> memory_;              // of the others
   bool told_stuck_ = false;
   int quiet_rounds_ = 0;  // agreements in a row that decided nothing
   Clock::time_point not_before_;
@@ -164,10 +161,8 @@ class Lane {
   std::unique_ptr<Tuner> tuner_;
   uint64_t tuned_version_ = 0;  // of the plan that is being tuned
   Clock::time_point step_began_;
-  StragglerWatch stragglers_;                             // of whoever drives
-  std::vector<uint64_t> away_us_;                         // at the last operation
-  std::map<std::string, std::unique_ptr<Codec>> codecs_;  // of whoever drives
-  std::map<std::string, OwnedBuffer> wire_;               // their memory, by tensor
+  StragglerWatch stragglers_;      // of whoever drives
+  std::vector<uint64_t> away_us_;  // at the last operation
   std::thread thread_;
 };
 

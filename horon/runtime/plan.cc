@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
@@ -17,6 +18,16 @@ uint64_t aligned(uint64_t count, size_t element) {
   const uint64_t step = std::max<uint64_t>(1, kAlignment / element);
   return (count + step - 1) / step * step;
 }
+
+uint64_t key_of(const Bucket& bucket, std::span<const TensorSpec> specs) {
+  uint64_t key = 1;
+  for (const size_t i : bucket.tensors)
+    key = hash_text(fmt::format("{} {} {}", describe(specs[i]), key, specs[i].device.index));
+  return key;
+}
+
+// Tensors that do not come in every step and are remembered.
+constexpr size_t kRemembered = 256;
 
 }  // namespace
 
@@ -41,12 +52,7 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
     open.erase(found);
   }
   for (Bucket& bucket : open) done.push_back(std::move(bucket));
-  for (Bucket& bucket : done) {
-    bucket.key = 1;
-    for (const size_t i : bucket.tensors)
-      bucket.key =
-          hash_text(fmt::format("{} {} {}", describe(specs[i]), bucket.key, specs[i].device.index));
-  }
+  for (Bucket& bucket : done) bucket.key = key_of(bucket, specs);
   std::stable_sort(done.begin(), done.end(), [](const Bucket& a, const Bucket& b) {
     return a.tensors.back() < b.tensors.back();
   });
@@ -59,15 +65,24 @@ void Plan::set_limits(const PlanLimits& limits) {
 }
 
 void Plan::declare(const std::vector<TensorSpec>& specs) {
+  std::unordered_map<std::string, size_t> place;
+  for (const TensorSpec& spec : specs)
+    require(place.emplace(spec.name, place.size()).second,
+            "the name '" + spec.name + "' is declared twice");
+  declared_specs_ = specs;
+  declared_ = plan_buckets(specs, limits_);
+  restart();
+}
+
+void Plan::restart() {
   known_.clear();
   place_.clear();
-  for (const TensorSpec& spec : specs) {
-    require(place_.emplace(spec.name, known_.size()).second,
-            "the name '" + spec.name + "' is declared twice");
-    known_.push_back({spec, true, true});
+  for (const TensorSpec& spec : declared_specs_) {
+    place_.emplace(spec.name, known_.size());
+    known_.push_back({.spec = spec, .regular = true, .declared = true});
   }
   expected_ = 0;
-  rebuild("");
+  rebuild("", true);
 }
 
 void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::string>& skipped) {
@@ -82,10 +97,11 @@ void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::stri
   }
   for (const TensorSpec& spec : run) {
     const auto [at, fresh] = place_.emplace(spec.name, known_.size());
-    if (fresh) known_.push_back({spec, true});
+    if (fresh) known_.push_back({.spec = spec});
     Known& known = known_[at->second];
-    changed = changed || fresh || !same_request(known.spec, spec);
+    changed = changed || (known.regular && !same_request(known.spec, spec));
     known.spec = spec;
+    known.last = ++clock_;
     if (known.regular) {
       last = spec.name;
     } else if (++known.runs >= 2 << known.strikes) {
@@ -94,6 +110,23 @@ void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::stri
     }
   }
   if (changed || !last.empty()) rebuild(last);
+  forget();
+}
+
+// Those that have not come for longest, once there are twice as many as are remembered.
+void Plan::forget() {
+  const auto passing = [](const Known& known) { return !known.regular && !known.declared; };
+  std::vector<uint64_t> times;
+  if (known_.size() <= declared_specs_.size() + regular_.size() + 2 * kRemembered) return;
+  for (const Known& known : known_) {
+    if (passing(known)) times.push_back(known.last);
+  }
+  if (times.size() <= 2 * kRemembered) return;
+  const auto oldest = times.end() - static_cast<ptrdiff_t>(kRemembered);
+  std::nth_element(times.begin(), oldest, times.end());
+  std::erase_if(known_, [&](const Known& known) { return passing(known) && known.last < *oldest; });
+  place_.clear();
+  for (size_t i = 0; i < known_.size(); ++i) place_.emplace(known_[i].spec.name, i);
 }
 
 const TensorSpec* Plan::find(const std::string& name) const {
@@ -130,21 +163,54 @@ std::vector<std::string> Plan::passed_over(const std::string& last) const {
   }
 }
 
+// Regular, and as it was declared.
+bool Plan::is_at_home(const Known& known) const {
+  if (!known.declared || !known.regular) return false;
+  const auto place = static_cast<size_t>(&known - known_.data());
+  return same_request(known.spec, declared_specs_[place]);
+}
+
+// The declared buckets, each cut where a tensor does not come.
+void Plan::add_declared(std::vector<TensorSpec>& regular, std::vector<Bucket>& buckets) const {
+  for (size_t home = 0; home < declared_.size(); ++home) {
+    const Bucket& whole = declared_[home];
+    bool begins = true;
+    for (size_t i = 0; i < whole.tensors.size(); ++i) {
+      const Known& known = known_[whole.tensors[i]];
+      if (!is_at_home(known)) {
+        begins = true;
+        continue;
+      }
+      if (std::exchange(begins, false)) {
+        buckets.emplace_back();
+        buckets.back().home = static_cast<int>(home);
+        buckets.back().home_offset = whole.offsets[i];
+      }
+      Bucket& run = buckets.back();
+      run.tensors.push_back(regular.size());
+      run.offsets.push_back(whole.offsets[i] - run.home_offset);
+      run.count = run.offsets.back() + known.spec.count;
+      regular.push_back(known.spec);
+    }
+  }
+}
+
 // `after`: the regular tensor that was run last; what follows it is expected next.
 void Plan::rebuild(const std::string& after, bool always) {
   std::vector<TensorSpec> regular;
-  size_t declared = 0;  // they come first
+  std::vector<Bucket> buckets;
+  add_declared(regular, buckets);
+  const size_t at_home = regular.size();
   for (const Known& known : known_) {
-    if (!known.regular) continue;
-    regular.push_back(known.spec);
-    declared += known.declared ? 1 : 0;
+    if (known.regular && !is_at_home(known)) regular.push_back(known.spec);
   }
   if (always || regular != regular_) {
     regular_ = std::move(regular);
+    buckets_ = std::move(buckets);
     const std::span<const TensorSpec> all(regular_);
-    buckets_ = plan_buckets(all.first(declared), limits_);
-    for (Bucket& bucket : plan_buckets(all.subspan(declared), limits_)) {
-      for (size_t& place : bucket.tensors) place += declared;
+    for (Bucket& bucket : buckets_) bucket.key = key_of(bucket, all);
+    for (Bucket& bucket : plan_buckets(all.subspan(at_home), limits_)) {
+      for (size_t& place : bucket.tensors) place += at_home;
       buckets_.push_back(std::move(bucket));
     }
     for (Known& known : known_) known.bucket = -1;

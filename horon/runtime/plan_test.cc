@@ -27,6 +27,9 @@ TEST(Specs, ReadBack) {
   specs[0].prescale = 0.125;
   specs[1].root = 3;
   specs[1].kind = OpKind::kBroadcast;
+  specs[1].layout = short_layout(std::string(1000, 'x'));
+  EXPECT_LT(specs[1].layout.size(), 300U);
+  EXPECT_NE(specs[1].layout, short_layout(std::string(1000, 'x') + "y"));
   EXPECT_EQ(unpack_specs(pack_specs(specs)), specs);
   const std::string bytes = pack_specs(specs);
   for (size_t cut = 0; cut < bytes.size(); ++cut)
@@ -75,6 +78,9 @@ TEST(Plans, LearnAndForget) {
   Plan plan({1, 1});
   plan.learn(tensors("ab"), {});
   plan.learn(tensors("c"), {});
+  EXPECT_TRUE(plan.buckets().empty());  // what comes once may never come again
+  plan.learn(tensors("ab"), {});
+  plan.learn(tensors("c"), {});
   EXPECT_EQ(plan.buckets().size(), 3U);
   EXPECT_EQ(plan.expected(), 0);
   const uint64_t version = plan.version();
@@ -88,6 +94,51 @@ TEST(Plans, LearnAndForget) {
   other[0].count = 7;
   plan.learn(other, {});
   EXPECT_EQ(plan.find("a")->count, 7U);
+}
+
+TEST(Plans, DeclaredTensorsKeepTheirPlaces) {
+  Plan plan({1, 10000});
+  plan.declare(tensors("abcde"));
+  plan.learn(tensors("xy"), {});
+  plan.learn(tensors("xy"), {});
+  ASSERT_EQ(plan.buckets().size(), 4U);  // a, bcde, x, y
+  EXPECT_EQ(plan.buckets()[1].home, 1);
+  EXPECT_EQ(plan.buckets()[2].home, -1);
+  const Bucket whole = plan.buckets()[1];
+  plan.learn(tensors("abce"), {"d"});
+  // The bucket is cut where d was; bytes that come stay where they are.
+  EXPECT_EQ(plan.names_in(1), (std::vector<std::string>{"b", "c"}));
+  EXPECT_EQ(plan.names_in(2), std::vector<std::string>{"e"});
+  EXPECT_EQ(plan.buckets()[2].home, 1);
+  EXPECT_EQ(plan.buckets()[2].home_offset, whole.offsets[3]);
+  EXPECT_EQ(plan.buckets()[1].count, whole.offsets[1] + 100);
+  for (int i = 0; i < 4; ++i) plan.learn(tensors("d"), {});
+  EXPECT_EQ(plan.buckets()[1].key, whole.key);
+  EXPECT_EQ(plan.buckets()[1].offsets, whole.offsets);
+  // Another size does not fit there.
+  auto other = tensors("c");
+  other[0].count = 7;
+  plan.learn(other, {});
+  EXPECT_EQ(plan.names_in(1), std::vector<std::string>{"b"});
+  EXPECT_EQ(plan.names_in(2), (std::vector<std::string>{"d", "e"}));
+  EXPECT_EQ(plan.buckets()[static_cast<size_t>(plan.bucket_of("c"))].home, -1);
+  plan.restart();
+  EXPECT_EQ(plan.buckets()[1].key, whole.key);
+  EXPECT_EQ(plan.find("x"), nullptr);
+}
+
+TEST(Plans, ForgetNamesThatNeverComeAgain) {
+  Plan plan({1, 1});
+  plan.declare(tensors("a"));
+  for (int i = 0; i < 5000; ++i) {
+    plan.learn({tensor("once" + std::to_string(i))}, {});
+    if (i % 100 == 0) plan.learn(tensors("b"), {});  // comes now and then
+  }
+  EXPECT_LT(plan.known(), 1000U);
+  EXPECT_EQ(plan.find("once0"), nullptr);
+  EXPECT_NE(plan.find("once4999"), nullptr);
+  EXPECT_TRUE(plan.is_regular("a"));
+  EXPECT_TRUE(plan.is_regular("b"));
 }
 
 Report report(const std::string& names, bool stuck = false) {
@@ -124,8 +175,18 @@ TEST(Decisions, MismatchesAreTheSameTextForAll) {
             "all_reduce sum "
             "f32[7] 'a'");
   reports[1].pending[0] = reports[0].pending[0];
-  reports[1].pending[0].priority = 9;  // each rank's own
+  reports[1].pending[0].priority = 9;
+  EXPECT_EQ(decide(reports, kRanks, plan).wrong.at("a"),
+            "ranks asked for different operations: rank 0: all_reduce sum f32[100] 'a', rank 1: "
+            "all_reduce sum f32[100] urgent 'a'");
+  reports[0].pending[0].priority = 1;  // how urgent is each rank's own
   EXPECT_TRUE(decide(reports, kRanks, plan).wrong.empty());
+  // Both sides of a mismatch differ to the eye.
+  for (TensorSpec& spec : reports[0].pending) spec.layout = "sum of f32[3], f32[4]";
+  for (TensorSpec& spec : reports[1].pending) spec.layout = "sum of f32[3], f32[5]";
+  const std::string text = decide(reports, kRanks, plan).wrong.at("b");
+  EXPECT_NE(text.find("f32[4]"), std::string::npos) << text;
+  EXPECT_NE(text.find("f32[5]"), std::string::npos) << text;
 }
 
 TEST(Decisions, PartsOfBucketsRunOnlyWhenSomebodyIsStuck) {

@@ -1,12 +1,14 @@
 #include "horon/runtime/runtime.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <numeric>
 
 #include "horon/base/error.h"
@@ -18,7 +20,7 @@ namespace horon {
 namespace {
 
 TensorSpec spec_of(const std::string& name, const Request& request, const NamedOptions& options,
-                   uint64_t layout) {
+                   const std::string& layout, const Mover::MakeCodec& make_codec) {
   TensorSpec spec;
   spec.name = name;
   spec.kind = request.kind;
@@ -30,7 +32,7 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
   spec.prescale = options.prescale;
   spec.postscale = options.postscale;
   spec.priority = options.priority;
-  spec.layout = layout;
+  spec.layout = short_layout(layout);
   spec.device = request.in.device;
   const bool scales = options.prescale != 1.0 || options.postscale != 1.0;
   if (scales && !is_float(spec.dtype))
@@ -38,20 +40,22 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
 
   spec.codec = options.codec == "none" ? "" : options.codec;
   if (!spec.codec.empty()) {
-    const bool fits = spec.kind == OpKind::kAllReduce && spec.dtype == DType::kF32 && layout == 0 &&
-                      spec.reduction == Reduction::kFast &&
+    const bool fits = spec.kind == OpKind::kAllReduce && spec.dtype == DType::kF32 &&
+                      layout.empty() && spec.reduction == Reduction::kFast &&
                       (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage);
     if (!fits) {
       throw UsageError(fmt::format("codec {} is for a fast all_reduce of f32, sum or average: {}",
                                    spec.codec, describe(spec)));
     }
     make_codec(spec.codec);  // an unknown name is an error now
+    require(!name.empty() || !spec.codec.ends_with("+feedback"),
+            "codec " + spec.codec + " remembers by name; give the operation one");
   }
   return spec;
 }
 
-uint64_t hash_counts(const std::vector<uint64_t>& counts) {
-  return counts.empty() ? 0 : hash_bytes(counts.data(), counts.size() * sizeof(uint64_t));
+std::string describe_split(const std::vector<uint64_t>& counts) {
+  return counts.empty() ? "" : fmt::format("split {}", fmt::join(counts, ", "));
 }
 
 ReduceOptions reduce_options(const NamedOptions& options) {
@@ -88,6 +92,13 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
   std::iota(all.begin(), all.end(), 0);
   if (options_.codec_threads == 0)
     options_.codec_threads = std::min(4, static_cast<int>(usable_cores().size()));
+  if (!options_.make_codec)
+    options_.make_codec = [](const std::string& name) { return horon::make_codec(name); };
+  const auto on_begin = [this] {
+    if (monitor_) monitor_->wake();
+  };
+  world_ledger_ = std::make_unique<Ledger>(Ledger::Options{3, recorder_, on_begin});
+  world_ledger_->watch(*world_);
   begin_tuning();
   sets_[next_set_++] = make_set(all);
   tries_.clear();  // other sets are not tuned
@@ -143,24 +154,28 @@ void Runtime::dump_last() const {
 
 std::optional<LongWait> Runtime::longest_wait() const {
   std::optional<LongWait> found;
+  const auto consider = [&](const auto& oldest, const std::vector<int>& ranks) {
+    if (oldest && (!found || oldest->second < found->since))
+      found = {oldest->first, oldest->second, ranks};
+  };
+  consider(world_ledger_->oldest(), world_->members());
   const std::lock_guard lock(mutex_);
   for (const auto& [number, set] : sets_) {
-    for (const auto& lane : {set->bulk, set->urgent}) {
-      const auto oldest = lane ? lane->oldest() : std::nullopt;
-      if (oldest && (!found || oldest->second < found->since))
-        found = {oldest->first, oldest->second, set->ranks};
-    }
+    if (!set->bulk) continue;
+    for (const auto& lane : {set->bulk, set->urgent}) consider(lane->oldest(), set->ranks);
+    consider(set->unnamed->ledger().oldest(), set->ranks);
   }
   return found;
 }
 
 RankState Runtime::own_state() const {
   RankState state;
+  world_ledger_->describe(state);
   const std::lock_guard lock(mutex_);
   for (const auto& [number, set] : sets_) {
-    for (const auto& lane : {set->bulk, set->urgent}) {
-      if (lane) lane->describe(state);
-    }
+    if (!set->bulk) continue;
+    for (const auto& lane : {set->bulk, set->urgent}) lane->describe(state);
+    set->unnamed->ledger().describe(state);
   }
   return state;
 }
@@ -168,33 +183,62 @@ RankState Runtime::own_state() const {
 int Runtime::rank() const { return world_->rank(); }
 int Runtime::size() const { return world_->size(); }
 
+// Names on which the ranks have not agreed come to the bulk lane, where they meet.
+Lane& Runtime::Set::lane_of(const std::string& name) {
+  const std::lock_guard lock(mutex);
+  return urgent_names.contains(name) ? *urgent : *bulk;
+}
+
+void Runtime::Set::note_class(const TensorSpec& spec) {
+  const std::lock_guard lock(mutex);
+  if (spec.is_urgent()) {
+    urgent_names.insert(spec.name);
+  } else {
+    urgent_names.erase(spec.name);
+  }
+}
+
+std::shared_ptr<Lane> Runtime::make_lane(const std::shared_ptr<Set>& set, bool urgent,
+                                         const Mover::Options& moves) {
+  Lane::Options options;
+  options.limits = options_.limits;
+  options.mover = moves;
+  options.mover.urgent = urgent;
+  options.name = urgent ? "hrn-urgent" : "hrn-bulk";
+  options.number = urgent ? 1 : 0;
+  options.recorder = recorder_;
+  options.on_submit = [this] {
+    if (monitor_) monitor_->wake();
+  };
+  options.warn = options_.warn;
+  options.on_death = [this] { dump_last(); };
+  if (!urgent) options.tries = tries_;
+  options.on_tuned = [this](const Tuning& found) { keep_tuning(found); };
+  options.on_other_class = [at = std::weak_ptr(set)](const TensorSpec& spec) {
+    if (const auto owner = at.lock()) owner->note_class(spec);
+  };
+  return std::make_shared<Lane>(world_->group(set->ranks), options);
+}
+
 // Each lane and the unnamed operations have a group of their own: what runs in one does not hold up
 // the others, and each has one order.
 std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
-  auto set = std::make_shared<Set>(Set{ranks, nullptr, nullptr, nullptr});
-  const auto gate = std::make_shared<Gate>();
-  for (const bool urgent : {false, true}) {
-    auto comm = world_->group(ranks);
-    if (!comm) continue;
-    const Lane::Options options{options_.limits,
-                                options_.timeout,
-                                urgent ? "hrn-urgent" : "hrn-bulk",
-                                static_cast<uint8_t>(urgent ? 1 : 0),
-                                recorder_,
-                                [this] {
-                                  if (monitor_) monitor_->wake();
-                                },
-                                options_.warn,
-                                [this] { dump_last(); },
-                                urgent ? std::vector<uint64_t>() : tries_,
-                                [this](const Tuning& found) { keep_tuning(found); },
-                                gate,
-                                urgent,
-                                options_.chunk_bytes,
-                                options_.codec_threads};
-    (urgent ? set->urgent : set->bulk) = std::make_shared<Lane>(std::move(comm), options);
-  }
-  set->plain = world_->group(ranks);
+  auto set = std::make_shared<Set>();
+  set->ranks = ranks;
+  if (std::find(ranks.begin(), ranks.end(), world_->rank()) == ranks.end()) return set;
+  Mover::Options moves;
+  moves.timeout = options_.timeout;
+  moves.chunk_bytes = options_.chunk_bytes;
+  moves.gate = std::make_shared<Gate>();
+  moves.codec_threads = options_.codec_threads;
+  moves.make_codec = options_.make_codec;
+  set->bulk = make_lane(set, false, moves);
+  set->urgent = make_lane(set, true, moves);
+  const auto on_begin = [this] {
+    if (monitor_) monitor_->wake();
+  };
+  set->unnamed = std::make_shared<Sequence>(world_->group(ranks), moves,
+                                            Ledger::Options{2, recorder_, on_begin});
   return set;
 }
 
@@ -209,22 +253,21 @@ std::shared_ptr<Runtime::Set> Runtime::find_set(int number) const {
 }
 
 Work Runtime::submit(const std::string& name, Request request, const NamedOptions& options,
-                     bool blocks, uint64_t layout) {
+                     bool blocks, std::string layout) {
   const auto set = find_set(options.set);
-  if (name.empty()) {
-    require(options.prescale == 1.0 && options.postscale == 1.0,
-            "operations without a name are not scaled; give it one");
-    const bool waits = request.kind == OpKind::kBarrier;
-    request.timeout = waits ? kNoLimit : options_.timeout;
-    if (!blocks) return set->plain->start(std::move(request));
-    set->plain->run(request);
-    return Work();
-  }
-  Lane& lane = options.priority > 0 ? *set->urgent : *set->bulk;
-  TensorSpec spec = spec_of(name, request, options, layout);
+  TensorSpec spec = spec_of(name, request, options, layout, options_.make_codec);
   require(spec.device.is_cpu() || world_->device() != nullptr,
           "memory of a device needs the device's part; see `horon info`");
-
+  if (name.empty()) {
+    request.timeout = request.kind == OpKind::kBarrier ? kNoLimit : options_.timeout;
+    // Factors are not in a header; names are, and are compared.
+    if (spec.prescale != 1.0 || spec.postscale != 1.0)
+      request.name = fmt::format("scaled by {} and {}", spec.prescale, spec.postscale);
+    if (!blocks) return set->unnamed->start(std::move(spec), std::move(request));
+    set->unnamed->run(spec, request);
+    return Work();
+  }
+  Lane& lane = set->lane_of(name);
   if (!blocks) return lane.submit(std::move(spec), std::move(request));
   lane.run(std::move(spec), std::move(request));
   return Work();
@@ -242,21 +285,22 @@ Work Runtime::all_reduce(const std::string& name, const std::vector<BufferView>&
   std::string layout;
   for (const BufferView& part : parts) {
     items.push_back(Request::all_reduce(part, reduce_options(options)));
-    layout += fmt::format("{}[{}]", name_of(part.dtype), part.count);
+    layout += fmt::format("{}{}[{}]", layout.empty() ? "" : ", ", name_of(part.dtype), part.count);
   }
-  return submit(name, Request::group(std::move(items)), options, false,
-                std::max<uint64_t>(1, hash_text(layout)));
+  layout = fmt::format("{} of {}", name_of(options.op), layout.empty() ? "nothing" : layout);
+  if (options.reduction == Reduction::kExact) layout = "exact " + layout;
+  return submit(name, Request::group(std::move(items)), options, false, layout);
 }
 
 Work Runtime::all_reduce(const std::string& name, const ExactSum& sum, BufferView out,
                          const NamedOptions& options) {
   return submit(name, Request::all_reduce(sum, out, reduce_options(options)), options, false,
-                std::max<uint64_t>(1, sum.shards()));
+                fmt::format("{} shards", sum.shards()));
 }
 
 Work Runtime::reduce_scatter(const std::string& name, BufferView in, BufferView out,
                              std::vector<uint64_t> counts, const NamedOptions& options) {
-  const uint64_t layout = hash_counts(counts);
+  const std::string layout = describe_split(counts);
   return submit(name, Request::reduce_scatter(in, out, std::move(counts), reduce_options(options)),
                 options, false, layout);
 }
@@ -287,26 +331,92 @@ void Runtime::run_all_reduce(const std::string& name, BufferView data,
   submit(name, Request::all_reduce(data, reduce_options(options)), options, true);
 }
 
+// Both lanes, whatever there is for them: a rank that calls a tensor urgent must meet one that does
+// not.
 BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
+  const auto set = find_set(0);
   BucketMemory memory;
-  memory.buckets = find_set(0)->bulk->declare(specs, memory.views);
+  memory.views.resize(specs.size());
+  for (const bool urgent : {false, true}) {
+    std::vector<TensorSpec> some;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].is_urgent() != urgent) continue;
+      some.push_back(specs[i]);
+      places.push_back(i);
+    }
+    std::vector<BufferView> views;
+    for (OwnedBuffer& bucket : (urgent ? set->urgent : set->bulk)->declare(some, views))
+      memory.buckets.push_back(std::move(bucket));
+    for (size_t i = 0; i < places.size(); ++i) memory.views[places[i]] = views[i];
+  }
+  for (const TensorSpec& spec : specs) set->note_class(spec);
   return memory;
 }
 
-int Runtime::join(int set) { return find_set(set)->bulk->join(); }
+// Everywhere at once: the others may be at any of them.
+int Runtime::join(int number) {
+  const auto set = find_set(number);
+  set->bulk->require_idle("join");
+  set->urgent->require_idle("join");
+  std::vector<std::future<int>> others;
+  others.push_back(std::async(std::launch::async, [&] { return set->urgent->join(); }));
+  others.push_back(std::async(std::launch::async, [&] { return set->unnamed->join(); }));
+  if (number == 0)
+    others.push_back(std::async(std::launch::async, [&] {
+      return world_->join({.name = "join", .timeout = options_.timeout});
+    }));
+  const int last = set->bulk->join();
+  for (auto& other : others) other.get();
+  return last;
+}
+
+// The same on all ranks, or UsageError on all. What they have in common.
+std::vector<int64_t> Runtime::compare(const std::string& doing, std::vector<int64_t> mine) const {
+  const Gathered all =
+      world_->all_gather(view_of(mine), {.name = doing, .timeout = options_.timeout});
+  const auto given = all.data.as<int64_t>();
+  std::string text;
+  bool same = true;
+  uint64_t at = 0;
+  for (size_t rank = 0; rank < all.counts.size(); ++rank) {
+    const auto one = given.subspan(at, all.counts[rank]);
+    at += all.counts[rank];
+    same = same && std::ranges::equal(one, mine);
+    text += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
+                        one.empty() ? "has joined" : fmt::format("{}", fmt::join(one, ", ")));
+  }
+  if (!same)
+    throw UsageError(fmt::format("{}: ranks asked for different things: {}", doing, text),
+                     ExitCode::kMismatch);
+  return mine;
+}
 
 int Runtime::add_process_set(const std::vector<int>& ranks) {
-  auto made = make_set(ranks);
-  world_->barrier({.name = "add_process_set"});
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  // An empty list would be taken for that of a rank that has joined.
+  compare("add_process_set", sorted.empty() ? std::vector<int64_t>{-1}
+                                            : std::vector<int64_t>(sorted.begin(), sorted.end()));
+  require(!sorted.empty() && sorted.front() >= 0 && sorted.back() < world_->size() &&
+              std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
+          fmt::format("add_process_set: ranks {} of {}: each once, and at least one",
+                      fmt::join(sorted, ", "), world_->size()));
+  auto made = make_set(sorted);
   const std::lock_guard lock(mutex_);
   sets_[next_set_] = std::move(made);
   return next_set_++;
 }
 
 bool Runtime::remove_process_set(int set) {
-  world_->barrier({.name = "remove_process_set"});
+  compare("remove_process_set", {set});
+  std::shared_ptr<Set> removed;  // its threads end without our lock
   const std::lock_guard lock(mutex_);
-  return set != 0 && sets_.erase(set) != 0;
+  const auto found = sets_.find(set);
+  if (set == 0 || found == sets_.end()) return false;
+  removed = std::move(found->second);
+  sets_.erase(found);
+  return true;
 }
 
 std::vector<int> Runtime::process_set(int set) const {
@@ -327,21 +437,12 @@ void Runtime::start_timeline(const std::string& path) {
 }
 
 RuntimeCounters Runtime::counters() const {
-  RuntimeCounters sum;
+  RuntimeCounters sum = world_ledger_->counters();
   const std::lock_guard lock(mutex_);
   for (const auto& [number, set] : sets_) {
-    for (const auto& lane : {set->bulk, set->urgent}) {
-      if (!lane) continue;
-      const RuntimeCounters one = lane->counters();
-      sum.operations += one.operations;
-      sum.collectives += one.collectives;
-      sum.control_messages += one.control_messages;
-      sum.bytes += one.bytes;
-      sum.bytes_copied += one.bytes_copied;
-      sum.overtaken += one.overtaken;
-      sum.waited_us.resize(std::max(sum.waited_us.size(), one.waited_us.size()));
-      for (size_t i = 0; i < one.waited_us.size(); ++i) sum.waited_us[i] += one.waited_us[i];
-    }
+    if (!set->bulk) continue;
+    for (const auto& lane : {set->bulk, set->urgent}) sum += lane->counters();
+    sum += set->unnamed->ledger().counters();
   }
   return sum;
 }

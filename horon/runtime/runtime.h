@@ -4,22 +4,25 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "horon/base/knob.h"
 #include "horon/comm/communicator.h"
 #include "horon/runtime/lane.h"
+#include "horon/runtime/sequence.h"
 #include "horon/runtime/stall.h"
 
 namespace horon {
 
-// How a named operation is to be done. Must be equal on all ranks, but for the priority.
+// How an operation is to be done. Must be equal on all ranks.
 struct NamedOptions {
   ReduceOp op = ReduceOp::kSum;
   Reduction reduction = Reduction::kFast;
   double prescale = 1.0;   // factor on what goes in
   double postscale = 1.0;  // factor on what comes out
-  int priority = 0;        // above 0: overtakes what is not, even between chunks of a transfer
+  int priority = 0;        // above 0: urgent. Overtakes what is not, even between chunks of a
+                           // transfer, from the second time on that the name comes
   int set = 0;             // process set; 0: all ranks
   std::string codec = {};  // f32 all-reduce, sum or average: what travels instead (codec/codec.h)
 };
@@ -35,8 +38,9 @@ struct RuntimeOptions {
   std::shared_ptr<Store> store;
   StallMonitor::Options stall;
   std::function<void(const std::string& line)> warn;  // default: the log
-  std::string flight_folder;  // for the last operations after an error; empty: nowhere
-  int codec_threads = 0;      // 0: as many as there are cores for this rank, at most 4
+  std::string flight_folder;    // for the last operations after an error; empty: nowhere
+  int codec_threads = 0;        // 0: as many as there are cores for this rank, at most 4
+  Mover::MakeCodec make_codec;  // for codecs of one's own; default: codec.h's
   // Bucket sizes and codec threads are tried on the first steps, and the best is kept here for the
   // next run. Not for declared tensors: their memory is handed out. Empty: off.
   std::string autotune_file;
@@ -54,7 +58,8 @@ struct BucketMemory {
 // Named operations, asynchronous, from any thread: ranks may submit them in any order. The first
 // time ranks agree; a step that repeats runs without a word between them, in buckets (plan.h).
 // Buffers stay valid until the Work is over. A name is in flight once at a time. Unnamed operations
-// ("") run in the order of their calls, which must be the same on all ranks.
+// ("") run in the order of their calls, which must be the same on all ranks, as do those on
+// world(); waits for them are explained, traced and counted like the others.
 //
 // Errors: as Communicator's; every mismatch is the same UsageError on every rank, and the runtime
 // works on. After PeerLostError or TimeoutError make a new communicator and a new runtime.
@@ -90,16 +95,19 @@ class Runtime {
 
   // All ranks, the same: what every step brings, in the order in which it becomes ready. Tensors
   // whose bytes lie in the views are reduced in place, without a copy. Where the device of a spec
-  // is one, its bucket lies there.
+  // is one, its bucket lies there; urgent ones have buckets of their own.
   BucketMemory allocate_buckets(const std::vector<TensorSpec>& specs);
 
-  // Takes part with nothing until all ranks of the set have joined; the last one that did.
+  // Takes part with nothing, in whatever the others do there, until all ranks of the set have
+  // joined; the last one that did. With set 0 that includes operations on world(). Nothing of ours
+  // may be in flight in the set. Tensors that were not declared are agreed on anew afterwards.
   int join(int set = 0);
 
   // All ranks, in the same order: a set of ranks that operate among themselves. Its number is the
-  // same everywhere; operations on it are for its members.
+  // same everywhere; operations on it are for its members. UsageError on all if they name different
+  // ranks, or if one has joined.
   int add_process_set(const std::vector<int>& ranks);
-  // All ranks. Nothing may be in flight on it. False if there is no such set (or it is 0).
+  // All ranks, the same set. Nothing may be in flight on it. False if there is none (or it is 0).
   bool remove_process_set(int set);
   std::vector<int> process_set(int set) const;
 
@@ -118,22 +126,30 @@ class Runtime {
  private:
   struct Set {
     std::vector<int> ranks;
-    std::shared_ptr<Lane> bulk;           // null: we are not in it
-    std::shared_ptr<Lane> urgent;         // what has a priority
-    std::shared_ptr<Communicator> plain;  // what has no name
+    std::shared_ptr<Lane> bulk;                    // null: we are not in it
+    std::shared_ptr<Lane> urgent;                  // what has a priority
+    std::shared_ptr<Sequence> unnamed;             // what has no name
+    std::mutex mutex;                              // guards the one below
+    std::unordered_set<std::string> urgent_names;  // on which the ranks have agreed
+    Lane& lane_of(const std::string& name);
+    void note_class(const TensorSpec& spec);
   };
   std::optional<LongWait> longest_wait() const;
   RankState own_state() const;
   void begin_tuning();
   void keep_tuning(const Tuning& found) const;
   std::shared_ptr<Set> make_set(const std::vector<int>& ranks);
+  std::shared_ptr<Lane> make_lane(const std::shared_ptr<Set>& set, bool urgent,
+                                  const Mover::Options& moves);
+  std::vector<int64_t> compare(const std::string& doing, std::vector<int64_t> mine) const;
   std::shared_ptr<Set> find_set(int set) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
-              uint64_t layout = 0);
+              std::string layout = {});
 
   std::unique_ptr<Communicator> world_;
   RuntimeOptions options_;
   std::shared_ptr<Recorder> recorder_;
+  std::unique_ptr<Ledger> world_ledger_;
   mutable std::mutex mutex_;  // guards the two below
   std::map<int, std::shared_ptr<Set>> sets_;
   int next_set_ = 0;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <numeric>
@@ -19,11 +20,22 @@
 namespace horon {
 namespace {
 
+// Other interleavings in every run; what failed can be run again.
+unsigned test_seed() {
+  static const unsigned seed = [] {
+    const char* given = std::getenv("HORON_TEST_SEED");
+    return given != nullptr ? static_cast<unsigned>(std::stoul(given)) : std::random_device()();
+  }();
+  return seed;
+}
+
 TEST(RuntimeOrder, AnyOrderAndDelayOnAnyNumberOfRanks) {
+  SCOPED_TRACE(fmt::format("HORON_TEST_SEED={}", test_seed()));
+  RecordProperty("seed", std::to_string(test_seed()));
   for (const int size : {1, 2, 3, 5, 8}) {
     constexpr int kCount = 20;
     on_ranks(size, [&](Runtime& runtime) {
-      std::mt19937 random(static_cast<unsigned>(runtime.rank() * 1000 + size));
+      std::mt19937 random(test_seed() + static_cast<unsigned>(runtime.rank() * 1000 + size));
       for (int step = 0; step < 15; ++step) {
         Tensors tensors(kCount, runtime.rank(), step);
         std::vector<int> order(kCount);

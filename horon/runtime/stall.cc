@@ -28,6 +28,14 @@ RankState unpack_state(const std::string& bytes) {
   return state;
 }
 
+void RankState::note_finished(const std::string& name, Clock::time_point at) {
+  if (name.empty()) return;
+  const auto ago = std::chrono::duration_cast<Milliseconds>(Clock::now() - at).count();
+  if (!last.empty() && ago >= last_ms) return;
+  last = name;
+  last_ms = ago;
+}
+
 std::string explain_wait(const std::string& name, Milliseconds waited,
                          const std::vector<int>& ranks,
                          const std::vector<std::optional<RankState>>& answers) {

@@ -20,6 +20,9 @@ struct RankState {
   std::vector<std::string> pending;  // names that it has submitted and that are not over
   std::string last;                  // name of what it finished last; empty: nothing yet
   int64_t last_ms = 0;               // how long ago
+
+  // Another one that was finished: counts if it was the later one. Empty: none.
+  void note_finished(const std::string& name, Clock::time_point at);
 };
 std::string pack_state(const RankState& state);
 RankState unpack_state(const std::string& bytes);

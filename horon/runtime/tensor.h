@@ -20,10 +20,11 @@ struct TensorSpec {
   int32_t root = 0;
   double prescale = 1.0;   // factor on what goes in
   double postscale = 1.0;  // factor on what comes out
-  int32_t priority = 0;    // higher: needed earlier
-  uint64_t layout = 0;     // hash of what else must be equal: parts of a group, shards
-  std::string codec;       // empty: the numbers as they are
+  int32_t priority = 0;    // above 0: urgent; ranks agree on that alone
+  std::string layout;  // what else must be equal, for people: parts of a group, shards; or empty
+  std::string codec;   // empty: the numbers as they are
 
+  bool is_urgent() const { return priority > 0; }
   bool operator==(const TensorSpec&) const = default;
 };
 
@@ -31,8 +32,10 @@ struct TensorSpec {
 bool same_request(const TensorSpec& a, const TensorSpec& b);
 // May share a bucket.
 bool can_fuse(const TensorSpec& a, const TensorSpec& b);
-// "all_reduce sum f32[256] 'fc.weight'"
+// "all_reduce sum f32[256] 'fc.weight'": everything that same_request compares.
 std::string describe(const TensorSpec& spec);
+// A layout of any length as one that fits into a message; different ones stay different.
+std::string short_layout(std::string text);
 
 std::string pack_specs(const std::vector<TensorSpec>& specs);
 // Throws Error (exit code 10) for anything that pack_specs would not have made.

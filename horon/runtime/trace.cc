@@ -39,9 +39,14 @@ struct Recorder::File {
   std::ofstream out;
 };
 
-int64_t trace_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
-      .count();
+int64_t trace_time(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+int64_t trace_now() { return trace_time(Clock::now()); }
+
+void TraceEvent::set_name(std::string_view text) {
+  std::fill(std::begin(name), std::end(name), '\0');
+  std::copy_n(text.data(), std::min(text.size(), sizeof(name) - 1), name);
 }
 
 Recorder::Recorder(int rank, size_t capacity) : rank_(rank), ring_(capacity) {}

@@ -18,16 +18,19 @@ namespace horon {
 struct TraceEvent {
   char name[48] = {};  // beginning of it
   OpKind kind = OpKind::kBarrier;
-  uint8_t lane = 0;  // 0: bulk, 1: urgent
+  uint8_t lane = 0;  // 0: bulk, 1: urgent, 2: without a name, 3: on the world itself
   bool failed = false;
   uint32_t tensors = 1;  // that it carried
   uint64_t bytes = 0;
   int64_t submitted_ns = 0;  // the first of them; monotonic clock of this host
   int64_t begun_ns = 0;
   int64_t ended_ns = 0;
+
+  void set_name(std::string_view text);
 };
 
 int64_t trace_now();  // nanoseconds of the monotonic clock
+int64_t trace_time(Clock::time_point time);
 
 // Keeps the last operations in a ring and, while a timeline is on, hands all of them to its file.
 // Any thread; recording takes well under a microsecond.

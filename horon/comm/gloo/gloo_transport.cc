@@ -145,7 +145,7 @@ class GlooTransport final : public Transport {
 
   void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
                 const std::string& doing) override {
-    if (board_.seen()) board_.raise(doing, timeout);
+    if (board_.seen()) board_.raise(doing);
     const NoSigpipe guard;
     Flight flight;
     flight.timeout = timeout;
@@ -244,7 +244,7 @@ class GlooTransport final : public Transport {
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
     if (flight.timed_out) {
-      board_.report({FailureKind::kTimeout, board_.find_culprits(peers)});
+      board_.report({FailureKind::kTimeout, board_.find_culprits(peers), timeout});
     } else if (!board_.look(Milliseconds(0))) {
       const int broken = flight.broken_peer >= 0 ? flight.broken_peer.load() : peers.front();
       if (has_left(broken)) {
@@ -254,7 +254,7 @@ class GlooTransport final : public Transport {
         board_.report({FailureKind::kLost, {broken}});
       }
     }
-    board_.raise(doing, timeout);
+    board_.raise(doing);
   }
 
   static std::string goodbye(int rank) { return fmt::format("left/{}", rank); }

@@ -263,17 +263,13 @@ class HierChannel final : public Channel {
   // A failure on one level ends the other: nobody is left waiting.
   template <typename Body>
   void guarded(Body body) {
-    const auto spread = [&](const Failure& failure) {
-      backend_->mark_dead(failure);
-      transport_->mark_dead(failure);
-    };
     try {
       body();
-    } catch (const PeerLostError& error) {
-      spread({FailureKind::kLost, error.ranks()});
-      throw;
-    } catch (const TimeoutError& error) {
-      spread({FailureKind::kTimeout, error.ranks()});
+    } catch (const Error& error) {
+      if (const auto failure = failure_of(error)) {
+        backend_->mark_dead(*failure);
+        transport_->mark_dead(*failure);
+      }
       throw;
     }
   }

@@ -95,7 +95,7 @@ class MpiTransport final : public Transport {
 
   void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
                 const std::string& doing) override {
-    if (board_.seen()) board_.raise(doing, timeout);
+    if (board_.seen()) board_.raise(doing);
     const int tag = tag_of(stream);
     std::vector<MPI_Request> requests(messages.size(), MPI_REQUEST_NULL);
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -105,7 +105,7 @@ class MpiTransport final : public Transport {
           message.is_send
               ? MPI_Isend(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i])
               : MPI_Irecv(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i]);
-      if (status != MPI_SUCCESS) lose(message.peer, timeout, doing);
+      if (status != MPI_SUCCESS) lose(message.peer, doing);
     }
     wait_all(messages, requests, timeout, doing);
   }
@@ -126,7 +126,7 @@ class MpiTransport final : public Transport {
       int completed = 0;
       const int status = MPI_Testsome(static_cast<int>(requests.size()), requests.data(),
                                       &completed, done.data(), MPI_STATUSES_IGNORE);
-      if (status != MPI_SUCCESS) lose(messages.front().peer, timeout, doing);
+      if (status != MPI_SUCCESS) lose(messages.front().peer, doing);
       if (completed == MPI_UNDEFINED) return;
       if (completed > 0) {
         open -= static_cast<size_t>(completed);
@@ -156,10 +156,10 @@ class MpiTransport final : public Transport {
   }
 
   // MPI itself reports an error: the connection is of no more use.
-  [[noreturn]] void lose(int peer, Milliseconds timeout, const std::string& doing) {
+  [[noreturn]] void lose(int peer, const std::string& doing) {
     finalize_is_safe() = false;
     board_.report({FailureKind::kLost, {peer}});
-    board_.raise(doing, timeout);
+    board_.raise(doing);
   }
 
   static std::vector<int> open_peers(std::span<const Message> messages,
@@ -184,8 +184,8 @@ class MpiTransport final : public Transport {
       MPI_Cancel(&requests[i]);
       MPI_Test(&requests[i], &gone, MPI_STATUS_IGNORE);
     }
-    board_.report({FailureKind::kTimeout, board_.find_culprits(peers)});
-    board_.raise(doing, timeout);
+    board_.report({FailureKind::kTimeout, board_.find_culprits(peers), timeout});
+    board_.raise(doing);
   }
 
   MpiWorld place_;

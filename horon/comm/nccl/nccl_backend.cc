@@ -228,10 +228,10 @@ class NcclChannel final : public Channel {
     comm_ = nullptr;
     std::vector<int> others = members_;
     others.erase(others.begin() + index());
-    const Failure failure{FailureKind::kTimeout, others};
+    const Failure failure{FailureKind::kTimeout, others, round.timeout};
     backend_->mark_dead(failure);
     inner_->arrive(round.headers[index()], {}, round.timeout);  // throws what stands
-    raise(failure, describe(round.headers[index()]), members_[index()], round.timeout);
+    raise(failure, describe(round.headers[index()]), members_[index()]);
   }
 
   std::unique_ptr<Channel> inner_;

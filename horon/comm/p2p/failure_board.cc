@@ -7,6 +7,7 @@
 #include <set>
 
 #include "horon/base/text.h"
+#include "horon/comm/types.h"
 
 namespace horon {
 namespace {
@@ -19,15 +20,17 @@ std::string waiting_key(int rank) { return fmt::format("waiting/{}", rank); }
 }  // namespace
 
 std::string write_failure(const Failure& failure) {
-  return fmt::format("{} {}", static_cast<int>(failure.kind), fmt::join(failure.ranks, ","));
+  return fmt::format("{} {} {}", static_cast<int>(failure.kind), failure.after.count(),
+                     fmt::join(failure.ranks, ","));
 }
 
 std::optional<Failure> read_failure(const std::string& text) {
-  const size_t space = text.find(' ');
-  if (space == std::string::npos) return std::nullopt;
+  const std::vector<std::string> words = split(text, ' ');
+  if (words.size() != 3) return std::nullopt;
   Failure failure;
-  failure.kind = static_cast<FailureKind>(parse_integer(text.substr(0, space), "failure", 1, 3));
-  for (const std::string& rank : split(text.substr(space + 1), ',')) {
+  failure.kind = static_cast<FailureKind>(parse_integer(words[0], "failure", 1, 4));
+  failure.after = Milliseconds(parse_integer(words[1], "failure", 0, kNoLimit.count()));
+  for (const std::string& rank : split(words[2], ',')) {
     failure.ranks.push_back(static_cast<int>(parse_integer(rank, "failure", 0, 1 << 20)));
   }
   return failure;
@@ -102,8 +105,8 @@ std::optional<Failure> FailureBoard::look(Milliseconds patience) {
   }
 }
 
-void FailureBoard::raise(const std::string& doing, Milliseconds timeout) const {
-  horon::raise(seen().value_or(Failure{}), doing, rank_, timeout);
+void FailureBoard::raise(const std::string& doing) const {
+  horon::raise(seen().value_or(Failure{}), doing, rank_);
 }
 
 std::string FailureBoard::dead_reason() const {

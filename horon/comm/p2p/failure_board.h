@@ -32,7 +32,7 @@ class FailureBoard {
   // Looks at what others posted, waiting up to `patience`.
   std::optional<Failure> look(Milliseconds patience);
   // Throws what stands as PeerLostError or TimeoutError.
-  [[noreturn]] void raise(const std::string& doing, Milliseconds timeout) const;
+  [[noreturn]] void raise(const std::string& doing) const;
   std::string dead_reason() const;
 
  private:

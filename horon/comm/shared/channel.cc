@@ -75,7 +75,7 @@ char* SharedChannel::stage(int member) const {
 // ---- meeting ----
 
 void SharedChannel::meet(Barrier& barrier, uint32_t parties, uint64_t stamp, Milliseconds timeout) {
-  if (world_->is_aborted()) world_->throw_abort(describe(headers_[index_]), timeout);
+  if (world_->is_aborted()) world_->throw_abort(describe(headers_[index_]));
   const uint32_t seen = barrier.epoch.load();
   state(index_).progress.store(stamp);
   if (barrier.count.fetch_add(1) + 1 == parties) {
@@ -130,13 +130,13 @@ void SharedChannel::check_peers(uint64_t stamp, Deadline deadline, Milliseconds 
   if (missing.empty() && Clock::now() - std::chrono::seconds(1) > deadline.at()) missing = members_;
   std::erase(missing, members_[static_cast<size_t>(index_)]);
   if (deadline.passed() && !missing.empty()) {
-    const Failure failure{FailureKind::kTimeout, job_ranks(missing)};
+    const Failure failure{FailureKind::kTimeout, job_ranks(missing), timeout};
     world_->abort(failure);
     // If whoever raised the alarm before us died before saying why, we say it ourselves.
     if (!world_->is_aborted())
-      raise(failure, describe(headers_[index_]), world_->name_of(world_->rank()), timeout);
+      raise(failure, describe(headers_[index_]), world_->name_of(world_->rank()));
   }
-  if (world_->is_aborted()) world_->throw_abort(describe(headers_[index_]), timeout);
+  if (world_->is_aborted()) world_->throw_abort(describe(headers_[index_]));
 }
 
 std::vector<int> SharedChannel::job_ranks(std::vector<int> ranks) const {

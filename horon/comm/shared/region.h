@@ -41,6 +41,7 @@ struct WorldControl {
   std::atomic<uint32_t> abort_claim;  // the first to raise it fills in the rest
   std::atomic<uint32_t> abort_kind;   // FailureKind, 0: alive; written last
   std::atomic<uint32_t> abort_count;
+  std::atomic<int64_t> abort_after_ms;           // Failure::after
   std::atomic<int32_t> abort_ranks[kMaxBlamed];  // ranks of the job
   std::atomic<uint32_t> table_lock;              // guards claiming and freeing of channels
   std::atomic<uint8_t> left[kMaxRanks];          // said goodbye: its death is no surprise

@@ -104,7 +104,7 @@ World::~World() {
 void World::lock_table() const {
   uint32_t unlocked = 0;
   while (!control().table_lock.compare_exchange_weak(unlocked, 1)) {
-    if (is_aborted()) throw_abort("open group", Milliseconds(0));
+    if (is_aborted()) throw_abort("open group");
     unlocked = 0;
     std::this_thread::yield();
   }
@@ -175,6 +175,7 @@ void World::abort(const Failure& failure) {
   const size_t blamed = std::min<size_t>(failure.ranks.size(), kMaxBlamed);
   for (size_t i = 0; i < blamed; ++i) control().abort_ranks[i].store(failure.ranks[i]);
   control().abort_count.store(static_cast<uint32_t>(blamed));
+  control().abort_after_ms.store(failure.after.count());
   control().abort_kind.store(static_cast<uint32_t>(failure.kind));
   wake_all();
 }
@@ -182,15 +183,17 @@ void World::abort(const Failure& failure) {
 bool World::is_aborted() const { return control().abort_kind.load() != 0; }
 
 Failure World::failure() const {
-  Failure found{.kind = static_cast<FailureKind>(control().abort_kind.load()), .ranks = {}};
+  Failure found{.kind = static_cast<FailureKind>(control().abort_kind.load()),
+                .ranks = {},
+                .after = Milliseconds(control().abort_after_ms.load())};
   for (uint32_t i = 0; i < control().abort_count.load() && i < kMaxBlamed; ++i) {
     found.ranks.push_back(control().abort_ranks[i].load());
   }
   return found;
 }
 
-void World::throw_abort(const std::string& doing, Milliseconds timeout) const {
-  raise(failure(), doing, name_of(rank()), timeout);
+void World::throw_abort(const std::string& doing) const {
+  raise(failure(), doing, name_of(rank()));
 }
 
 std::string World::dead_reason() const {

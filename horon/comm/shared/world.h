@@ -61,7 +61,7 @@ class World : public std::enable_shared_from_this<World> {
   void abort(const Failure& failure);
   bool is_aborted() const;
   // Throws what the abort record says; `doing` begins the message.
-  [[noreturn]] void throw_abort(const std::string& doing, Milliseconds timeout) const;
+  [[noreturn]] void throw_abort(const std::string& doing) const;
   std::string dead_reason() const;
   void wake_all() const;
   int name_of(int rank) const { return options_.names.empty() ? rank : options_.names[rank]; }

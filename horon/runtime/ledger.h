@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "horon/comm/communicator.h"
+#include "horon/runtime/counters.h"
+#include "horon/runtime/stall.h"
+#include "horon/runtime/trace.h"
+
+namespace horon {
+
+// What the operations of a communicator that is no lane's are doing: for whoever asks why a rank
+// waits, for traces and for counters. They go by their name and number, "evaluation #17". Joins are
+// not waited for and do not count. Thread-safe.
+class Ledger {
+ public:
+  struct Options {
+    uint8_t lane = 0;                    // in traces
+    std::shared_ptr<Recorder> recorder;  // may be null
+    std::function<void()> on_begin;      // may be null
+  };
+  explicit Ledger(Options options) : options_(std::move(options)) {}
+
+  // From now on; lives longer than `comm`'s operations.
+  void watch(Communicator& comm);
+
+  // The operation that is going on, if any: its name and since when.
+  std::optional<std::pair<std::string, Clock::time_point>> oldest() const;
+  // As Lane::describe.
+  void describe(RankState& state) const;
+  RuntimeCounters counters() const;
+
+ private:
+  void begin(const Request& request);
+  void end(const Request& request, bool failed);
+
+  Options options_;
+  mutable std::mutex mutex_;  // guards all below
+  uint64_t begun_ = 0;
+  std::string running_;  // one at a time; empty: none
+  Clock::time_point since_;
+  std::string last_;
+  Clock::time_point last_at_;
+  RuntimeCounters counters_;
+};
+
+}  // namespace horon

@@ -1,0 +1,38 @@
+#include "horon/runtime/sequence.h"
+
+#include <array>
+
+#include "horon/runtime/lane.h"
+
+namespace horon {
+
+Sequence::Sequence(std::unique_ptr<Communicator> comm, Mover::Options mover, Ledger::Options ledger)
+    : ledger_(std::move(ledger)),
+      comm_(std::move(comm)),
+      mover_(*comm_, std::move(mover)),
+      queue_("hrn-unnamed") {
+  ledger_.watch(*comm_);
+}
+
+Sequence::~Sequence() {
+  if (queue_.close(Deadline::after(Lane::kFarewell))) return;
+  comm_->give_up_on({comm_->members()[static_cast<size_t>(comm_->rank())]});
+}
+
+Work Sequence::start(TensorSpec spec, Request request) {
+  return queue_.submit(
+      [this, spec = std::move(spec), request = std::move(request)] { move(spec, request); });
+}
+
+void Sequence::run(const TensorSpec& spec, const Request& request) {
+  queue_.run([&] { move(spec, request); });
+}
+
+int Sequence::join() { return comm_->join({.name = "join", .timeout = kNoLimit}); }
+
+void Sequence::move(const TensorSpec& spec, Request request) {
+  const std::array<Mover::Part, 1> whole = {Mover::Part{spec.name, 0, request.in.count}};
+  mover_.move(std::move(request), spec, whole, false);
+}
+
+}  // namespace horon
