@@ -88,6 +88,14 @@ void Plan::restart() {
 void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::string>& skipped) {
   std::string last;
   bool changed = false;
+  const auto has_run = [&](const TensorSpec& spec) {
+    const auto found = place_.find(spec.name);
+    return found != place_.end() && known_[found->second].regular &&
+           known_[found->second].round == round_;
+  };
+  // The step begins anew. (What is not regular may be run after the last bucket of its step, and
+  // tells nothing.)
+  if (std::any_of(run.begin(), run.end(), has_run)) ++round_;
   for (const std::string& name : skipped) {
     Known& known = known_[place_.at(name)];
     changed = changed || known.regular;
@@ -102,6 +110,7 @@ void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::stri
     changed = changed || (known.regular && !same_request(known.spec, spec));
     known.spec = spec;
     known.last = ++clock_;
+    known.round = round_;
     if (known.regular) {
       last = spec.name;
     } else if (++known.runs >= 2 << known.strikes) {
@@ -153,12 +162,21 @@ std::vector<std::string> Plan::names_in(int bucket) const {
   return names;
 }
 
+void Plan::advance() {
+  for (const size_t place : buckets_[static_cast<size_t>(expected_)].tensors)
+    known_[place_.at(regular_[place].name)].round = round_;
+  expected_ = (expected_ + 1) % static_cast<int>(buckets_.size());
+  if (expected_ == 0) ++round_;
+}
+
 std::vector<std::string> Plan::passed_over(const std::string& last) const {
   std::vector<std::string> names;
   const int end = bucket_of(last);
   if (end < 0 || buckets_.empty()) return names;
   for (int at = expected_;; at = (at + 1) % static_cast<int>(buckets_.size())) {
-    for (std::string& name : names_in(at)) names.push_back(std::move(name));
+    for (std::string& name : names_in(at)) {
+      if (known_[place_.at(name)].round != round_) names.push_back(std::move(name));
+    }
     if (at == end) return names;
   }
 }

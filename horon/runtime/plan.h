@@ -65,8 +65,10 @@ class Plan {
 
   // The bucket that comes next; -1 if there is none.
   int expected() const { return buckets_.empty() ? -1 : expected_; }
-  void advance() { expected_ = (expected_ + 1) % static_cast<int>(buckets_.size()); }
-  // Tensors of the buckets from the expected one to that of `last`, which were passed over.
+  // It was run.
+  void advance();
+  // Tensors of the buckets from the expected one to that of `last`, but for those that have been
+  // run in this round already: they were passed over.
   std::vector<std::string> passed_over(const std::string& last) const;
 
   // Changes whenever buckets do.
@@ -78,9 +80,10 @@ class Plan {
     bool regular = false;
     bool declared = false;
     int bucket = -1;
-    int strikes = 0;    // how often it was skipped
-    int runs = 0;       // since it was skipped last
-    uint64_t last = 0;  // when it was run by an agreement, in such runs
+    int strikes = 0;     // how often it was skipped
+    int runs = 0;        // since it was skipped last
+    uint64_t last = 0;   // when it was run by an agreement, in such runs
+    uint64_t round = 0;  // in which it was run last
   };
   bool is_at_home(const Known& known) const;
   void add_declared(std::vector<TensorSpec>& regular, std::vector<Bucket>& buckets) const;
@@ -97,6 +100,7 @@ class Plan {
   int expected_ = 0;
   uint64_t version_ = 0;
   uint64_t clock_ = 0;  // counts runs by agreements
+  uint64_t round_ = 1;  // through the buckets
 };
 
 }  // namespace horon

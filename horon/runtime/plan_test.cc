@@ -127,6 +127,19 @@ TEST(Plans, DeclaredTensorsKeepTheirPlaces) {
   EXPECT_EQ(plan.find("x"), nullptr);
 }
 
+// Buckets may change in the middle of a step: what has been run in it is not missing.
+TEST(Plans, WhatHasRunInThisRoundIsNotPassedOver) {
+  Plan plan({1, 10000});
+  plan.declare(tensors("abcde"));      // a, bcde
+  plan.learn(tensors("abce"), {"d"});  // a, bc, e
+  for (int i = 0; i < 3; ++i) plan.learn(tensors("d"), {});
+  plan.learn(tensors("abcd"), {});  // a, bcde again; e is still to come
+  EXPECT_EQ(plan.passed_over("e"), (std::vector<std::string>{"e"}));
+  plan.learn(tensors("e"), {});
+  plan.learn(tensors("a"), {});  // the next step
+  EXPECT_EQ(plan.passed_over("e"), (std::vector<std::string>{"b", "c", "d", "e"}));
+}
+
 TEST(Plans, ForgetNamesThatNeverComeAgain) {
   Plan plan({1, 1});
   plan.declare(tensors("a"));
