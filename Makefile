@@ -63,7 +63,7 @@ asan: test-deps ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # Gloo itself is not instrumented, so what happens inside it cannot be judged.
 tsan: test-deps ## tests of everything that runs in threads under ThreadSanitizer
 	@cmake --preset tsan >/dev/null && cmake --build --preset tsan -j $(JOBS) --target $(TSAN_TESTS)
-	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(CTEST) --test-dir build/tsan -L unit -E 'Huge|install_deps|Operations/[4-7]'
+	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 suppressions=$(CURDIR)/tools/tsan.supp" $(CTEST) --test-dir build/tsan -L unit -E 'Huge|install_deps|Operations/[4-7]'
 
 tidy: test-deps ## clang-tidy over all sources
 	@cmake --preset dev -DHORON_WERROR=OFF >/dev/null

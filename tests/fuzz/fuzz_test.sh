@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzzers with clang and runs each for a short time.
+# Builds the fuzzers with clang and runs each for a short time, as many at once as there are cores.
 #   fuzz_test.sh BUILD_FOLDER [SECONDS]     exit status 77: there is no clang with libFuzzer here
 set -euo pipefail
 source=$(cd "$(dirname "$0")" && pwd)
@@ -12,11 +12,14 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned 
 fi
 cmake -S "$source" -B "$build" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None >/dev/null
 cmake --build "$build" -j "$(nproc)" >"$build/build.log" || { tail -n 30 "$build/build.log"; exit 1; }
-for fuzzer in "$build"/fuzz_*; do
-  [ -x "$fuzzer" ] && [ -f "$fuzzer" ] || continue
-  name=$(basename "$fuzzer")
+run_one() {  # fuzzer
+  name=$(basename "$1")
   mkdir -p "$build/corpus/$name"
   echo "$name: $seconds s"
-  "$fuzzer" -max_total_time="$seconds" -rss_limit_mb=512 -timeout=5 -max_len=4096 -verbosity=0 \
-    -artifact_prefix="$build/$name-" "$build/corpus/$name" 2>"$build/$name.log" || { tail -n 40 "$build/$name.log"; exit 1; }
-done
+  "$1" -max_total_time="$seconds" -rss_limit_mb=512 -timeout=5 -max_len=4096 -verbosity=0 \
+    -artifact_prefix="$build/$name-" "$build/corpus/$name" 2>"$build/$name.log" || { tail -n 40 "$build/$name.log"; return 1; }
+}
+export build seconds
+export -f run_one
+find "$build" -maxdepth 1 -name 'fuzz_*' -type f -executable | sort |
+  xargs -P "$(nproc)" -I{} bash -ec 'run_one "$1"' _ {}
