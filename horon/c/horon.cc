@@ -3,7 +3,9 @@
 #include <semaphore.h>
 #include <signal.h>
 
-#include <atomic>
+#include <array>
+#include <condition_variable>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "horon/base/error.h"
+#include "horon/base/thread.h"
 #include "horon/base/version.h"
 #include "horon/comm/join.h"
 #include "horon/runtime/runtime.h"
@@ -28,33 +31,104 @@ struct Operation {
   int set = 0;
 };
 
+// An operation that is in flight when the job is closed has this long to end.
+constexpr auto kFarewell = std::chrono::seconds(2);
+// At exit: how long calls on other threads may take to come back after that.
+constexpr auto kLastWait = std::chrono::seconds(1);
+
 // The one job of this process.
 struct Job {
   World world;
   Topology topology;
-  std::unique_ptr<Runtime> runtime;
-  std::mutex mutex;  // guards the two below
+  OwnProcess process;
+  std::mutex mutex;  // guards all below but the runtime
+  std::condition_variable changed;
+  int users = 0;  // calls that are at work in here
+  bool closes = false;
   std::map<horon_handle, std::shared_ptr<Operation>> operations;
   horon_handle next = 1;
+  std::unique_ptr<Runtime> runtime;  // goes first: its operations write into those above
 };
 
+// Neither is ever destroyed: threads may call while the process ends.
 std::mutex& job_mutex() {
-  static std::mutex mutex;
+  static std::mutex& mutex = *new std::mutex();
   return mutex;
 }
 std::shared_ptr<Job>& job_slot() {
-  static std::shared_ptr<Job> job;
+  static auto& job = *new std::shared_ptr<Job>();
   return job;
 }
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
+
+// A call that is at work in the job, which is not closed before the call is over.
+class Use {
+ public:
+  Use() {
+    const std::lock_guard slot(job_mutex());
+    job_ = job_slot();
+    if (!job_) return;
+    const std::lock_guard lock(job_->mutex);
+    ++job_->users;
+  }
+  ~Use() {
+    if (!job_) return;
+    const std::lock_guard lock(job_->mutex);
+    if (--job_->users == 0) job_->changed.notify_all();
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  explicit operator bool() const { return job_ != nullptr; }
+  Job& operator*() const {
+    if (!job_) throw UsageError("call horon_init first");
+    return *job_;
+  }
+  Job* operator->() const { return &**this; }
+
+ private:
+  std::shared_ptr<Job> job_;
+};
+
+// Out of reach of new calls, to be closed. Null in a forked child: it has the memory, but none of
+// the job's threads.
+std::shared_ptr<Job> take_job() {
+  const std::lock_guard lock(job_mutex());
+  if (job_slot() && !job_slot()->process.is_here()) return nullptr;
+  return std::move(job_slot());
 }
 
-std::shared_ptr<Job> current_job() {
-  const std::lock_guard lock(job_mutex());
-  if (!job_slot()) throw UsageError("call horon_init first");
-  return job_slot();
+// Calls in the job come back, with an error if what they wait for does not end soon; then it is
+// closed. False if calls are left when `last_wait` is over as well: nothing is closed then.
+bool close(Job& job, Milliseconds last_wait) {
+  const auto unused = [&] { return job.users == 0; };
+  std::unique_lock lock(job.mutex);
+  job.closes = true;
+  if (!job.changed.wait_for(lock, kFarewell, unused)) {
+    lock.unlock();
+    job.runtime->world().give_up_on({job.topology.rank});  // the others learn of it, too
+    lock.lock();
+    if (!job.changed.wait_for(lock, last_wait, unused)) return false;
+  }
+  lock.unlock();
+  job.runtime.reset();
+  return true;
+}
+
+// A job that nobody closed.
+void close_at_exit() {
+  try {
+    const std::shared_ptr<Job> job = take_job();
+    if (!job || close(*job, kLastWait)) return;
+    new std::shared_ptr<Job>(job);   // somebody is still in there: the system frees it
+  } catch (const std::exception&) {  // nobody is left who could be told
+  }
+}
+
+// The text of the last error on this thread. Has no destructor: exit handlers may still call.
+thread_local std::array<char, 4096> last_error = {};
+
+void keep_error(const char* text) {
+  last_error[std::string_view(text).copy(last_error.data(), last_error.size() - 1)] = '\0';
 }
 
 // Nothing that is thrown leaves: it becomes a code and a text.
@@ -63,10 +137,10 @@ int64_t guarded(const Body& body) {
   try {
     return body();
   } catch (const Error& error) {
-    last_error() = error.what();
+    keep_error(error.what());
     return -static_cast<int64_t>(error.exit_code());
   } catch (const std::exception& error) {
-    last_error() = error.what();
+    keep_error(error.what());
     return -static_cast<int64_t>(ExitCode::kFailure);
   }
 }
@@ -111,7 +185,7 @@ std::string name_of_call(const char* name) { return name == nullptr ? "" : name;
 template <typename Submit>
 horon_handle start(const Submit& submit) {
   return guarded([&]() -> int64_t {
-    const auto job = current_job();
+    const Use job;
     auto operation = std::make_shared<Operation>();
     operation->work = submit(*job, *operation);
     const std::lock_guard lock(job->mutex);
@@ -132,6 +206,11 @@ void forget(Job& job, horon_handle handle) {
   job.operations.erase(handle);
 }
 
+bool is_closing(Job& job) {
+  const std::lock_guard lock(job.mutex);
+  return job.closes;
+}
+
 // A handler may only post; a thread that lives as long as the process writes.
 sem_t& dump_asked() {
   static sem_t semaphore;
@@ -149,11 +228,7 @@ void dump_on_signal() {
       while (true) {
         while (sem_wait(&dump_asked()) != 0) {
         }
-        std::shared_ptr<Job> job;
-        {
-          const std::lock_guard lock(job_mutex());
-          job = job_slot();
-        }
+        const Use job;
         if (job) job->runtime->dump_last();
       }
     }).detach();
@@ -203,17 +278,17 @@ int horon_init(void) {
     if (!knobs.text("timeline").empty()) job->runtime->start_timeline(knobs.text("timeline"));
     dump_on_signal();
     job_slot() = std::move(job);
+    // Each time, so that it comes before the exit handlers of all that was started above.
+    std::atexit(close_at_exit);
   });
 }
 
 int horon_shutdown(void) {
   return code_of([] {
-    std::shared_ptr<Job> job;
-    {
-      const std::lock_guard lock(job_mutex());
-      job.swap(job_slot());
-    }
+    const std::shared_ptr<Job> job = take_job();
     require(job != nullptr, "there is nothing to shut down");
+    while (!close(*job, kLastWait)) {
+    }
   });
 }
 
@@ -241,7 +316,7 @@ int horon_cross_size(void) {
   return query([](const Job& job) { return job.topology.cross_size; });
 }
 const char* horon_version(void) { return kVersion; }
-const char* horon_last_error(void) { return last_error().c_str(); }
+const char* horon_last_error(void) { return last_error.data(); }
 
 horon_handle horon_all_reduce(const char* name, void* data, uint64_t count, int dtype,
                               const horon_options* options) {
@@ -309,17 +384,21 @@ horon_handle horon_barrier(const char* name, const horon_options* options) {
 
 int horon_poll(horon_handle handle) {
   return static_cast<int>(guarded([&]() -> int64_t {
-    const auto job = current_job();
+    const Use job;
     return find(*job, handle)->work.done() ? 1 : 0;
   }));
 }
 
 int horon_wait(horon_handle handle) {
   return code_of([&] {
-    const auto job = current_job();
+    const Use job;
     const auto operation = find(*job, handle);
     try {
       operation->work.wait();
+    } catch (const TimeoutError&) {
+      forget(*job, handle);
+      if (is_closing(*job)) throw Error("horon_shutdown was called before this operation was over");
+      throw;
     } catch (...) {
       forget(*job, handle);
       throw;
@@ -330,7 +409,7 @@ int horon_wait(horon_handle handle) {
 
 int horon_gathered(horon_handle handle, uint64_t* counts, void* out) {
   return code_of([&] {
-    const auto job = current_job();
+    const Use job;
     const auto operation = find(*job, handle);
     require(operation->gathered != nullptr, "this handle is of no all_gather");
     require(operation->work.done(), "wait for the all_gather first");
@@ -346,24 +425,24 @@ int horon_gathered(horon_handle handle, uint64_t* counts, void* out) {
 int horon_start_timeline(const char* path) {
   return code_of([&] {
     require(path != nullptr && *path != '\0', "the timeline needs a path");
-    current_job()->runtime->start_timeline(path);
+    Use()->runtime->start_timeline(path);
   });
 }
 
 int horon_stop_timeline(void) {
-  return code_of([] { current_job()->runtime->stop_timeline(); });
+  return code_of([] { Use()->runtime->stop_timeline(); });
 }
 
 const char* horon_last_operations(void) {
   thread_local std::string text;
   text.clear();
-  code_of([] { text = current_job()->runtime->describe_last(); });
+  code_of([] { text = Use()->runtime->describe_last(); });
   return text.c_str();
 }
 
 int horon_join(int set, int* last) {
   return code_of([&] {
-    const int rank = current_job()->runtime->join(set);
+    const int rank = Use()->runtime->join(set);
     if (last != nullptr) *last = rank;
   });
 }
@@ -371,13 +450,13 @@ int horon_join(int set, int* last) {
 int horon_add_process_set(const int* ranks, int count) {
   return static_cast<int>(guarded([&]() -> int64_t {
     require(ranks != nullptr && count > 0, "a process set needs ranks");
-    return current_job()->runtime->add_process_set({ranks, ranks + count});
+    return Use()->runtime->add_process_set({ranks, ranks + count});
   }));
 }
 
 int horon_remove_process_set(int set) {
   return code_of([&] {
-    require(current_job()->runtime->remove_process_set(set),
+    require(Use()->runtime->remove_process_set(set),
             "there is no process set " + std::to_string(set) + " to remove");
   });
 }

@@ -174,7 +174,7 @@ std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
   return std::make_unique<Communicator>(
       backend, std::move(start.topology),
       Communicator::Settings{info.knobs.duration("timeout"), info.knobs.text("algorithm"),
-                             info.device});
+                             info.device, info.on_failure});
 }
 
 std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knobs& knobs) {
@@ -185,7 +185,7 @@ std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knob
        shared::make_local_backends(size, {inline_bytes(knobs), knobs.text("spin")})) {
     world.push_back(std::make_unique<Communicator>(
         std::shared_ptr<Backend>(std::move(backend)), make_topology(rank++, hosts),
-        Communicator::Settings{knobs.duration("timeout"), knobs.text("algorithm"), nullptr}));
+        Communicator::Settings{knobs.duration("timeout"), knobs.text("algorithm"), nullptr, {}}));
   }
   return world;
 }

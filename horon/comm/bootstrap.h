@@ -20,6 +20,7 @@ struct BootstrapInfo {
   std::string name =
       "world";  // communicators made one after the other under one name are kept apart
   std::shared_ptr<DeviceRuntime> device;  // for device buffers; may be null
+  std::function<void()> on_failure = {};  // a rank was lost or late; may be null
 };
 
 // The names that the setting `backend` takes.

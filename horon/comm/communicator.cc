@@ -29,6 +29,10 @@ struct Communicator::Job {
                                    hash_bytes(&number, sizeof(number)));
     return std::max<uint64_t>(id, 1);
   }
+
+  void after_error() const {
+    if (settings.on_failure && !backend->dead_reason().empty()) settings.on_failure();
+  }
 };
 
 struct Communicator::State {
@@ -56,18 +60,24 @@ Communicator::Communicator(std::shared_ptr<Job> job, std::vector<int> members) {
   Executor::Options options{members, job->settings.timeout, job->settings.algorithm,
                             job->settings.device};
   auto backend = job->backend;
+  const auto after_error = [at = job.get()] { at->after_error(); };
   state_ = std::unique_ptr<State>(
       new State{std::move(job), std::move(members),
                 Executor(std::move(backend), std::move(channel), std::move(options)), Watch{},
-                OpQueue("hrn-comm")});
+                OpQueue("hrn-comm", after_error)});
 }
 
 namespace {
+
+// An operation that runs when the communicator is closed has this long to end.
+constexpr auto kFarewell = std::chrono::seconds(2);
+
 std::vector<int> everybody(int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
+
 }  // namespace
 
 Communicator::Communicator(const std::shared_ptr<Backend>& backend, Topology topology,
@@ -76,7 +86,10 @@ Communicator::Communicator(const std::shared_ptr<Backend>& backend, Topology top
           std::shared_ptr<Job>(new Job{backend, std::move(topology), std::move(settings), {}, {}}),
           everybody(backend->size())) {}
 
-Communicator::~Communicator() = default;
+Communicator::~Communicator() {
+  if (!state_->queue.close(Deadline::after(kFarewell)))
+    give_up_on({state_->members[static_cast<size_t>(rank())]});
+}
 
 int Communicator::rank() const { return state_->executor.index(); }
 int Communicator::size() const { return state_->executor.size(); }
@@ -148,6 +161,7 @@ std::vector<uint64_t> Communicator::away_us() const { return state_->executor.aw
 
 void Communicator::give_up_on(const std::vector<int>& ranks) {
   state_->job->backend->mark_dead({FailureKind::kSilent, ranks, Milliseconds(0)});
+  state_->job->after_error();
 }
 
 std::string Communicator::dead_reason() const { return state_->job->backend->dead_reason(); }

@@ -25,6 +25,8 @@ class Backend;
 // heap memory is never used again: make a new communicator.
 class Communicator {
  public:
+  // Operations that have not begun end with an Error; one that waits for other ranks is given up
+  // after two seconds, and they learn of it.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -101,6 +103,7 @@ class Communicator {
     Milliseconds timeout{30000};
     std::string algorithm;
     std::shared_ptr<DeviceRuntime> device;
+    std::function<void()> on_failure = {};  // the job is dead; may be null, may be called again
   };
   // Used by bootstrap: the communicator of all ranks of `backend`.
   Communicator(const std::shared_ptr<Backend>& backend, Topology topology, Settings settings);

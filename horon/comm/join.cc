@@ -44,6 +44,12 @@ class Joiner {
         log_(parse_log_level(knobs.text("log_level")),
              fmt::format("rank {}/{}", spec.rank, spec.size)) {}
 
+  // Null where nobody else would wait for the lost.
+  std::function<void()> on_failure() const {
+    if (spec_.by != StartedBy::kMpi) return nullptr;
+    return [options = mpi_options()] { abandon_mpi(options); };
+  }
+
   std::shared_ptr<Store> join() {
     switch (spec_.by) {
       case StartedBy::kNobody:
@@ -61,6 +67,10 @@ class Joiner {
   }
 
  private:
+  MpiOptions mpi_options() const {
+    return {"", spec_.rank, spec_.size, part_folders(knobs_.text("parts"))};
+  }
+
   std::shared_ptr<Store> join_by_address() {
     if (spec_.rendezvous.empty()) return join_by_folder();  // srun on one host with a secret file
     const Secret secret = find_secret(spec_, knobs_.text("secret_file"), knobs_.flag("insecure"));
@@ -89,7 +99,7 @@ class Joiner {
   }
 
   std::shared_ptr<Store> join_by_mpi() {
-    const MpiOptions options{"", spec_.rank, spec_.size, part_folders(knobs_.text("parts"))};
+    const MpiOptions options = mpi_options();
     std::string name(256, '\0');
     gethostname(name.data(), name.size() - 1);
     const auto hosts = mpi_exchange(options, name.c_str());
@@ -182,6 +192,17 @@ class Joiner {
   Log log_;
 };
 
+// If it throws, the ranks will not come together: whoever wants to know is told.
+template <typename Body>
+void telling(const std::function<void()>& on_failure, const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    if (on_failure) on_failure();
+    throw;
+  }
+}
+
 }  // namespace
 
 World join_world(const Knobs& knobs, const EnvLookup& env) {
@@ -190,7 +211,10 @@ World join_world(const Knobs& knobs, const EnvLookup& env) {
                                       "take part in collectives",
                                       spec.role));
   World world{spec.rank, spec.size, nullptr, spec.describe()};
-  if (spec.size > 1) world.store = Joiner(spec, knobs).join();
+  if (spec.size == 1) return world;
+  Joiner joiner(spec, knobs);
+  world.on_failure = joiner.on_failure();
+  telling(world.on_failure, [&] { world.store = joiner.join(); });
   return world;
 }
 
@@ -200,7 +224,10 @@ std::unique_ptr<Communicator> make_communicator(const World& world, const Knobs&
   info.size = world.size;
   info.store = world.store;
   info.knobs = knobs;
-  return make_communicator(info);
+  info.on_failure = world.on_failure;
+  std::unique_ptr<Communicator> comm;
+  telling(world.on_failure, [&] { comm = make_communicator(info); });
+  return comm;
 }
 
 }  // namespace horon

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,9 @@ struct World {
   int size = 1;
   std::shared_ptr<Store> store;  // null for one rank; on the rank that serves it, it keeps serving
   std::string description;       // "rank 3 of 8, started by mpirun"
+  // For whoever finds out that the job has failed: under mpirun the process must then leave without
+  // MPI_Finalize, which would wait for the lost rank for ever. May be null.
+  std::function<void()> on_failure = {};
 };
 
 // Finds out which rank this is and joins the others' store, whoever started the process: `horon

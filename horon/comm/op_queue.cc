@@ -4,55 +4,51 @@
 #include "horon/base/thread.h"
 
 namespace horon {
+namespace {
 
-OpQueue::~OpQueue() {
-  drop_tasks();
-  std::jthread thread;
-  {
-    const std::lock_guard lock(mutex_);
-    thread = std::move(thread_);
-  }
-  thread.request_stop();
-  changed_.notify_all();
+std::exception_ptr closed_error() {
+  return std::make_exception_ptr(Error("the communicator was closed before this operation began"));
 }
 
-void OpQueue::drop_tasks() {
-  std::deque<Task> orphans;
-  {
-    const std::lock_guard lock(mutex_);
-    orphans.swap(tasks_);
+}  // namespace
+
+OpQueue::~OpQueue() {
+  if (!process_.is_here()) {  // a forked child: whoever was at work is not here to end it
+    if (thread_.joinable()) thread_.detach();
+    return;
   }
-  for (const Task& task : orphans) {
-    task.work.finish(
-        std::make_exception_ptr(Error("the communicator was closed before this operation began")));
-  }
+  close(Deadline::never());
 }
 
 bool OpQueue::close(Deadline deadline) {
-  drop_tasks();
+  if (!process_.is_here()) return true;
   std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline.at(), [&] { return !busy_; });
+  closed_ = true;
+  for (const Task& task : tasks_) task.work.finish(closed_error());
+  tasks_.clear();
+  return changed_.wait_for(lock, deadline.left(), [&] { return !busy_; });
 }
 
 void OpQueue::run(const std::function<void()>& operation) {
   {
     std::unique_lock lock(mutex_);
+    if (closed_) std::rethrow_exception(closed_error());
     if (busy_ || !tasks_.empty()) {
       lock.unlock();
       return enqueue(operation).wait();
     }
     busy_ = true;
   }
+  // Under the lock: whoever closes us may destroy us as soon as it has it.
   const auto release = [this] {
-    {
-      const std::lock_guard lock(mutex_);
-      busy_ = false;
-    }
-    changed_.notify_all();
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
+    if (closed_ || !tasks_.empty()) changed_.notify_all();
   };
   try {
     operation();
   } catch (...) {
+    if (on_error_) on_error_();
     release();
     throw;
   }
@@ -65,6 +61,7 @@ Work OpQueue::enqueue(std::function<void()> operation) {
   Work work;
   {
     const std::lock_guard lock(mutex_);
+    if (closed_) std::rethrow_exception(closed_error());
     tasks_.push_back({std::move(operation), work});
     if (!thread_.joinable()) {
       thread_ = start_thread(thread_name_, [this](const std::stop_token& stop) { drain(stop); });
@@ -86,11 +83,12 @@ void OpQueue::drain(const std::stop_token& stop) {
       task.operation();
     } catch (...) {
       error = std::current_exception();
+      if (on_error_) on_error_();
     }
     lock.lock();
     busy_ = false;
     task.work.finish(error);
-    changed_.notify_all();
+    if (closed_) changed_.notify_all();
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "horon/base/thread.h"
 #include "horon/comm/work.h"
 
 namespace horon {
@@ -16,14 +17,16 @@ namespace horon {
 // thread for the others starts when the first asynchronous operation comes.
 class OpQueue {
  public:
-  explicit OpQueue(std::string thread_name) : thread_name_(std::move(thread_name)) {}
-  // Waits for the operation that is running; those behind it end with an Error.
+  // `on_error` is called on the thread of an operation that throws; may be null.
+  explicit OpQueue(std::string thread_name, std::function<void()> on_error = nullptr)
+      : thread_name_(std::move(thread_name)), on_error_(std::move(on_error)) {}
+  // Waits for the operation that is running, on whatever thread; those behind it end with an Error.
   ~OpQueue();
   OpQueue(const OpQueue&) = delete;
   OpQueue& operator=(const OpQueue&) = delete;
 
   // Takes no more: those that have not begun end with an Error. False if one is still running at
-  // the deadline. After it only the destructor may be called.
+  // the deadline.
   bool close(Deadline deadline);
 
   void run(const std::function<void()>& operation);
@@ -35,13 +38,15 @@ class OpQueue {
     Work work;
   };
   Work enqueue(std::function<void()> operation);
-  void drop_tasks();
   void drain(const std::stop_token& stop);
 
   std::string thread_name_;
+  std::function<void()> on_error_;
+  OwnProcess process_;
   std::mutex mutex_;  // guards all below
   std::condition_variable_any changed_;
   bool busy_ = false;
+  bool closed_ = false;
   std::deque<Task> tasks_;
   std::jthread thread_;
 };

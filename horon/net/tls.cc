@@ -76,10 +76,17 @@ std::unique_ptr<SSL_CTX, Free> make_context() {
   return context;
 }
 
-// Holds no secrets: those belong to the sessions.
+// While the process ends, threads and static objects may still hold sessions: OpenSSL's clean-up at
+// exit would pull it from under them. It can be declined only by whoever starts OpenSSL first, so
+// this runs before all static objects are made.
+[[gnu::constructor(101)]] void keep_openssl_to_the_end() {
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+}
+
+// Holds no secrets: those belong to the sessions. Never freed, for the same reason.
 SSL_CTX* shared_context() {
-  static const auto context = make_context();
-  return context.get();
+  static SSL_CTX* const context = make_context().release();
+  return context;
 }
 
 }  // namespace

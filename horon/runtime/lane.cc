@@ -37,11 +37,14 @@ Lane::~Lane() {
     while (driving_ && !deadline.passed()) sleep(lock, deadline.at());
     // Still waiting for the others: they learn that we have given up, and so does our thread.
     if (driving_) comm_->give_up_on({comm_->members()[static_cast<size_t>(comm_->rank())]});
+    while (driving_) sleep(lock, Clock::time_point::max());
+    fail_all(std::make_exception_ptr(Error("the runtime was closed before this operation began")));
+    done_.notify_all();
+    // Threads of the caller that waited in here must be out of it: they may be many, at exit.
+    while (waiters_ > 0) sleep(lock, Clock::now() + Milliseconds(1));
   }
   work_.notify_all();
   thread_.join();
-  const Lock lock(mutex_);
-  fail_all(std::make_exception_ptr(Error("the runtime was closed before this operation began")));
 }
 
 RuntimeCounters Lane::counters() const {

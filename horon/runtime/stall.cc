@@ -9,6 +9,12 @@
 #include "horon/net/wire.h"
 
 namespace horon {
+namespace {
+
+// Longest wait for the thread that answers, when there is nothing more to answer.
+constexpr auto kFarewell = std::chrono::seconds(1);
+
+}  // namespace
 
 std::string pack_state(const RankState& state) {
   return Packer()
@@ -98,16 +104,38 @@ std::string StragglerWatch::add(const std::vector<uint64_t>& away_us,
   return line;
 }
 
+// What the thread needs that answers the others' questions.
+struct StallMonitor::Answers {
+  int rank = 0;
+  std::shared_ptr<Store> store;
+  std::mutex mutex;  // guards all below
+  std::condition_variable changed;
+  std::function<RankState()> state;  // null: no more answers
+  uint64_t heard = 0;                // questions to us
+  bool over = false;
+
+  std::string next_question() const { return fmt::format("stall/ask/{}/{}", rank, heard); }
+};
+
 StallMonitor::StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events)
-    : options_(options), store_(std::move(store)), events_(std::move(events)) {
+    : options_(options),
+      store_(std::move(store)),
+      events_(std::move(events)),
+      answers_(std::make_shared<Answers>()) {
+  answers_->rank = options_.rank;
+  answers_->store = store_;
+  answers_->state = events_.state;
   watcher_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "hrn-stall");
     watch();
   });
-  answerer_ = std::thread([this] {
+  std::thread([answers = answers_] {
     pthread_setname_np(pthread_self(), "hrn-answer");
-    answer();
-  });
+    answer(*answers);
+    const std::lock_guard lock(answers->mutex);
+    answers->over = true;
+    answers->changed.notify_all();
+  }).detach();
 }
 
 StallMonitor::~StallMonitor() {
@@ -117,12 +145,16 @@ StallMonitor::~StallMonitor() {
   }
   changed_.notify_all();
   watcher_.join();
-  try {  // a question of our own ends the wait for one
-    store_->set(fmt::format("stall/ask/{}/{}", options_.rank, heard_.load()), "",
-                Deadline::after(std::chrono::seconds(1)));
-  } catch (const std::exception&) {  // the store is gone, and with it the wait
-  }
-  answerer_.join();
+  std::unique_lock lock(answers_->mutex);
+  answers_->state = nullptr;
+  // A question of our own ends the wait for one.
+  std::thread([answers = answers_, question = answers_->next_question()] {
+    try {
+      answers->store->set(question, "", Deadline::after(kFarewell));
+    } catch (const std::exception&) {  // the store is gone, and with it the wait
+    }
+  }).detach();
+  answers_->changed.wait_for(lock, kFarewell, [&] { return answers_->over; });
 }
 
 void StallMonitor::wake_up() {
@@ -194,23 +226,27 @@ std::vector<std::optional<RankState>> StallMonitor::ask(const std::vector<int>& 
   return answers;
 }
 
-void StallMonitor::answer() {
-  while (true) {
+void StallMonitor::answer(Answers& answers) {
+  Store& store = *answers.store;
+  std::unique_lock lock(answers.mutex);
+  while (answers.state) {
     try {
-      const std::string key = fmt::format("stall/ask/{}/{}", options_.rank, heard_.load());
-      const std::string reply = store_->get(key, Deadline::after(std::chrono::hours(24)));
-      {
-        const std::lock_guard lock(mutex_);
-        if (stops_) return;
-      }
+      const std::string key = answers.next_question();
+      lock.unlock();
+      const std::string reply = store.get(key, Deadline::after(std::chrono::hours(24)));
+      lock.lock();
+      if (!answers.state) return;
+      ++answers.heard;
+      const std::string state = pack_state(answers.state());
+      lock.unlock();
       const Deadline soon = Deadline::after(std::chrono::seconds(5));
-      ++heard_;
-      store_->remove(key, soon);
-      if (!reply.empty()) store_->set(reply, pack_state(events_.state()), soon);
+      store.remove(key, soon);
+      if (!reply.empty()) store.set(reply, state, soon);
     } catch (const TimeoutError&) {    // a quiet day
     } catch (const std::exception&) {  // the store is gone
       return;
     }
+    if (!lock.owns_lock()) lock.lock();
   }
 }
 

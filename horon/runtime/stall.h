@@ -72,6 +72,7 @@ class StallMonitor {
     std::function<void(const std::vector<int>& ranks)> lost;  // they are silent
   };
   StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events);
+  // Does not wait for a store that does not answer: its server may be the rank that was lost.
   ~StallMonitor();
   StallMonitor(const StallMonitor&) = delete;
   StallMonitor& operator=(const StallMonitor&) = delete;
@@ -84,7 +85,8 @@ class StallMonitor {
  private:
   void wake_up();
   void watch();
-  void answer();
+  struct Answers;  // outlives us if the store is silent
+  static void answer(Answers& answers);
   void examine(const LongWait& wait);
   std::vector<std::optional<RankState>> ask(const std::vector<int>& ranks);
 
@@ -95,11 +97,10 @@ class StallMonitor {
   std::mutex mutex_;  // guards stops_
   std::condition_variable changed_;
   bool stops_ = false;
-  uint64_t asked_ = 0;              // questions of ours
-  Clock::time_point warned_;        // of the wait that was warned about last
-  std::atomic<uint64_t> heard_{0};  // questions to us
+  uint64_t asked_ = 0;        // questions of ours
+  Clock::time_point warned_;  // of the wait that was warned about last
+  std::shared_ptr<Answers> answers_;
   std::thread watcher_;
-  std::thread answerer_;
 };
 
 }  // namespace horon

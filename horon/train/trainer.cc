@@ -83,6 +83,7 @@ TrainResult Trainer::run(bool only_evaluates) {
       info.size = world.size * here;
       info.store = store;
       info.device = place.runtime;
+      info.on_failure = world.on_failure;
       RankJob job{config_,        make_communicator(info),
                   store,          signals.token(),
                   only_evaluates, here,

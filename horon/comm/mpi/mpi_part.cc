@@ -58,6 +58,13 @@ std::vector<std::string> mpi_exchange(const MpiOptions& options, const std::stri
   return *all;
 }
 
+void abandon_mpi(const MpiOptions& options) {
+  try {
+    open_mpi_part(options)->function<void()>("horon_mpi_abandon")();
+  } catch (const UsageError&) {  // without the part there is no MPI to be left
+  }
+}
+
 std::unique_ptr<RawPeer> make_raw_mpi(const MpiOptions& options) {
   const auto part = open_mpi_part(options);
   return std::unique_ptr<RawPeer>(call<RawPeer>(*part, "horon_mpi_raw"));

@@ -27,8 +27,9 @@ struct MpiOptions {
   std::vector<std::string> part_folders = {};
 };
 
-// Initialises MPI (once in a process, with threads) and checks that its world is the job's: outside
-// mpirun MPI silently makes a world of one, which is a UsageError here. `store` may be null.
+// Initialises MPI (once in a process, with threads; a process that ends well finalises it) and
+// checks that its world is the job's: outside mpirun MPI silently makes a world of one, which is a
+// UsageError here. `store` may be null.
 std::shared_ptr<Transport> make_mpi_transport(const MpiOptions& options,
                                               std::shared_ptr<Store> store);
 
@@ -37,6 +38,10 @@ MpiWorld mpi_world(const MpiOptions& options);
 
 // What every rank says, by rank: `mine` from each. Collective.
 std::vector<std::string> mpi_exchange(const MpiOptions& options, const std::string& mine);
+
+// The job has failed: MPI_Finalize would wait for the lost rank for ever, so this process will
+// leave without it. Throws nothing.
+void abandon_mpi(const MpiOptions& options);
 
 // MPI_Allreduce itself, as a peer for benchmarks.
 std::unique_ptr<RawPeer> make_raw_mpi(const MpiOptions& options);

@@ -6,15 +6,18 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <shared_mutex>
 #include <thread>
 #include <vector>
 
 #include "horon/base/api.h"
 #include "horon/base/error.h"
+#include "horon/base/thread.h"
 #include "horon/base/version.h"
 #include "horon/comm/mpi/mpi_part.h"
 #include "horon/comm/p2p/failure_board.h"
@@ -22,37 +25,66 @@
 namespace horon {
 namespace {
 
-// Set when a wait was given up: MPI_Finalize would then wait for the lost peer for ever.
-bool& finalize_is_safe() {
-  static bool safe = true;
-  return safe;
-}
+// MPI is the process's, not a transport's: begun once, and finalised at the exit of a process that
+// ends well. Never destroyed: threads may look at it while the process ends.
+class Library {
+ public:
+  static Library& get() {
+    static Library& library = *new Library();
+    return library;
+  }
 
-// Initialises MPI once; throws UsageError when it has no threads.
-void ensure_mpi() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    int initialized = 0;
-    MPI_Initialized(&initialized);
-    int provided = MPI_THREAD_SINGLE;
-    if (initialized == 0) {
-      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
-      std::atexit([] {
-        int finalized = 0;
-        MPI_Finalized(&finalized);
-        if (finalized == 0 && finalize_is_safe()) MPI_Finalize();
-      });
-    } else {
-      MPI_Query_thread(&provided);
-    }
-    require(provided == MPI_THREAD_MULTIPLE,
-            "this MPI was initialised without MPI_THREAD_MULTIPLE");
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  });
-}
+  // Throws UsageError when it has no threads.
+  void begin() {
+    std::call_once(once_, [this] {
+      int initialized = 0;
+      MPI_Initialized(&initialized);
+      int provided = MPI_THREAD_SINGLE;
+      if (initialized == 0) {
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+        on_exit([](int status, void*) { get().end(status); }, nullptr);
+      } else {
+        MPI_Query_thread(&provided);
+      }
+      require(provided == MPI_THREAD_MULTIPLE,
+              "this MPI was initialised without MPI_THREAD_MULTIPLE");
+      MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    });
+  }
+
+  // A rank is lost: from now on nothing may wait for all ranks.
+  void abandon() { abandoned_ = true; }
+  bool is_abandoned() const { return abandoned_; }
+
+  // While this is held MPI is not finalised. Throws Error if that has happened.
+  std::shared_lock<std::shared_mutex> use() {
+    std::shared_lock lock(mutex_);
+    if (is_over()) throw Error("mpi: MPI was finalised");
+    return lock;
+  }
+  static bool is_over() {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    return finalized != 0;
+  }
+
+ private:
+  // MPI_Finalize waits for all ranks: not from a job that failed, from within an operation that is
+  // in flight, or from a forked child.
+  void end(int status) {
+    if (status != 0 || abandoned_ || !process_.is_here()) return;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && !is_over()) MPI_Finalize();
+  }
+
+  OwnProcess process_;
+  std::once_flag once_;
+  std::atomic<bool> abandoned_{false};
+  std::shared_mutex mutex_;
+};
 
 MpiWorld world() {
-  ensure_mpi();
+  Library::get().begin();
   MpiWorld found;
   MPI_Comm_rank(MPI_COMM_WORLD, &found.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &found.size);
@@ -71,7 +103,7 @@ class MpiTransport final : public Transport {
     if (has_limit != 0) tag_limit_ = static_cast<uint64_t>(*limit);
   }
   ~MpiTransport() override {
-    if (finalize_is_safe()) MPI_Comm_free(&comm_);
+    if (!Library::get().is_abandoned() && !Library::is_over()) MPI_Comm_free(&comm_);
   }
 
   std::string name() const override { return "mpi"; }
@@ -96,6 +128,7 @@ class MpiTransport final : public Transport {
   void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
                 const std::string& doing) override {
     if (board_.seen()) board_.raise(doing);
+    const auto mpi = Library::get().use();
     const int tag = tag_of(stream);
     std::vector<MPI_Request> requests(messages.size(), MPI_REQUEST_NULL);
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -157,7 +190,7 @@ class MpiTransport final : public Transport {
 
   // MPI itself reports an error: the connection is of no more use.
   [[noreturn]] void lose(int peer, const std::string& doing) {
-    finalize_is_safe() = false;
+    Library::get().abandon();
     board_.report({FailureKind::kLost, {peer}});
     board_.raise(doing);
   }
@@ -175,7 +208,7 @@ class MpiTransport final : public Transport {
 
   [[noreturn]] void give_up(std::span<const Message> messages, std::vector<MPI_Request>& requests,
                             Milliseconds timeout, const std::string& doing) {
-    finalize_is_safe() = false;
+    Library::get().abandon();
     const std::vector<int> peers = open_peers(messages, requests);
     for (size_t i = 0; i < requests.size();
          ++i) {  // nothing may arrive in memory that is the caller's again
@@ -263,9 +296,11 @@ HORON_API std::vector<std::string>* horon_mpi_exchange(const std::string* mine, 
   return guarded(why, [&] { return new std::vector<std::string>(horon::exchange_texts(*mine)); });
 }
 
+HORON_API void horon_mpi_abandon() { horon::Library::get().abandon(); }
+
 HORON_API horon::RawPeer* horon_mpi_raw(std::string* why) {
   return guarded(why, []() -> horon::RawPeer* {
-    horon::ensure_mpi();
+    horon::Library::get().begin();
     return new horon::RawMpi();
   });
 }

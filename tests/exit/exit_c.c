@@ -1,0 +1,142 @@
+/* One rank of a C program that ends without horon_shutdown(), or calls it while something is in flight. Rank 0
+ * does it; the others stay until it is gone.
+ *   return     all ranks return from main
+ *   status     all ranks exit(7) in the middle
+ *   flight     rank 0 returns from main with an all_reduce and an all_gather in flight
+ *   thread     rank 0 returns from main while a thread is in horon_wait
+ *   waiter     rank 0 calls horon_shutdown while a thread is in horon_wait
+ *   unnamed    the same with an operation without a name, which runs elsewhere
+ *   gather     rank 0 calls horon_shutdown with an all_gather in flight that nobody waited for
+ *   fork       rank 0 forks a child that ends by exit() while the job goes on
+ *   loop       all-reduces until an error, which it prints and returns
+ *   signals    all ranks return from main while SIGUSR1 comes again and again */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "horon/c/horon.h"
+
+#define CHECK(condition)                                                               \
+  do {                                                                                 \
+    if (!(condition)) {                                                                \
+      fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, horon_last_error()); \
+      exit(1);                                                                         \
+    }                                                                                  \
+  } while (0)
+
+static float data[1000];
+static volatile int waiter_id = 0;
+static volatile int waited = -1;
+static char waited_error[500];
+
+static void say_much(void) {
+  for (int line = 0; line < 1000; ++line) printf("rank %d line %d\n", horon_rank(), line);
+  printf("rank %d end\n", horon_rank());
+}
+
+static void* wait_alone(void* name) {
+  const horon_handle handle = horon_all_reduce(name, data, 1000, HORON_F32, NULL);
+  waiter_id = (int)syscall(SYS_gettid);
+  waited = horon_wait(handle);
+  strncpy(waited_error, horon_last_error(), sizeof(waited_error) - 1);
+  return NULL;
+}
+
+/* Until the thread sleeps, which it does only in horon_wait. */
+static void wait_until_asleep(void) {
+  char state = 'R';
+  while (waiter_id == 0) usleep(1000);
+  while (state != 'S') {
+    char path[100];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", waiter_id);
+    FILE* file = fopen(path, "r");
+    CHECK(file != NULL);
+    CHECK(fscanf(file, "%*d %*s %c", &state) == 1);
+    fclose(file);
+    usleep(1000);
+  }
+}
+
+static void shut_down_under_a_waiter(char* name) {
+  pthread_t waiter;
+  CHECK(pthread_create(&waiter, NULL, wait_alone, name) == 0);
+  wait_until_asleep();
+  CHECK(horon_shutdown() == 0);
+  CHECK(pthread_join(waiter, NULL) == 0);
+  CHECK(waited > 0);
+  printf("wait gave %d: %s\n", waited, waited_error);
+  CHECK(horon_rank() == -1);
+}
+
+static void* signal_often(void* nothing) {
+  for (;;) {
+    kill(getpid(), SIGUSR1);
+    usleep(200);
+  }
+  return nothing;
+}
+
+int main(int argc, char** argv) {
+  CHECK(argc == 2);
+  const char* mode = argv[1];
+  CHECK(horon_init() == 0);
+  CHECK(horon_wait(horon_all_reduce("x", data, 1000, HORON_F32, NULL)) == 0);
+  const int rank = horon_rank();
+  int32_t pid_of_0 = getpid();
+  CHECK(horon_wait(horon_broadcast("pid", &pid_of_0, 1, HORON_I32, 0, NULL)) == 0);
+  say_much();
+  if (strcmp(mode, "return") == 0) {
+    if (rank == 1) usleep(300000);
+    return 0;
+  }
+  if (strcmp(mode, "status") == 0) exit(7);
+  pthread_t thread;
+  if (strcmp(mode, "signals") == 0) {
+    CHECK(pthread_create(&thread, NULL, signal_often, NULL) == 0);
+    usleep(rank == 1 ? 200000 : 100000);
+    return 0;
+  }
+  if (strcmp(mode, "loop") == 0) {
+    printf("rank %d pid %d\n", rank, getpid());
+    fflush(stdout);
+    for (int code = 0;; usleep(2000)) {
+      code = horon_wait(horon_all_reduce("x", data, 1000, HORON_F32, NULL));
+      if (code == 0) continue;
+      fprintf(stderr, "%s\n", horon_last_error());
+      return code;
+    }
+  }
+  if (strcmp(mode, "fork") == 0) {
+    fflush(stdout);
+    const pid_t child = rank == 0 ? fork() : -1;
+    if (child == 0) exit(0);
+    int status = 0;
+    if (rank == 0) CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(horon_wait(horon_all_reduce("x", data, 1000, HORON_F32, NULL)) == 0);
+    return 0;
+  }
+  if (rank != 0) {
+    while (kill(pid_of_0, 0) == 0) usleep(5000);
+    return 0;
+  }
+  if (strcmp(mode, "flight") == 0) {
+    CHECK(horon_all_reduce("alone", data, 1000, HORON_F32, NULL) > 0);
+    CHECK(horon_all_gather("too", data, 1000, HORON_F32, NULL) > 0);
+  } else if (strcmp(mode, "thread") == 0) {
+    CHECK(pthread_create(&thread, NULL, wait_alone, "alone") == 0);
+    wait_until_asleep();
+  } else if (strcmp(mode, "gather") == 0) {
+    CHECK(horon_all_gather("alone", data, 1000, HORON_F32, NULL) > 0);
+    CHECK(horon_all_gather("", data, 1000, HORON_F32, NULL) > 0);
+    CHECK(horon_shutdown() == 0);
+  } else {
+    shut_down_under_a_waiter(strcmp(mode, "unnamed") == 0 ? "" : "alone");
+  }
+  return 0;
+}

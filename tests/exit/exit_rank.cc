@@ -1,0 +1,155 @@
+// One rank of a C++ program that ends as users' programs do: by main's return or exit(), and not
+// always after everything was closed.
+//   HELD   stack     a Session in main
+//          static    a static Session
+//          late      a static pointer that main fills with a Session
+//          runtime   the same with a Runtime
+//          comm      the same with a Communicator
+//   END    return    main returns; rank EARLY a little before the others
+//          exit      the same by exit() in the middle
+//          status    main returns 7
+//          flight    rank EARLY exits while an operation is in flight that the others never ask for
+//          thread    the same, and another thread waits for the operation
+//          loop      all-reduces until an error, which it prints and returns
+//          throw     as loop, but rank EARLY throws something of its own; main returns 10
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+#include "horon/base/error.h"
+#include "horon/comm/join.h"
+#include "horon/runtime/session.h"
+
+namespace {
+
+using horon::Communicator;
+using horon::Runtime;
+using horon::Session;
+
+struct Static {
+  horon::World world;
+  std::unique_ptr<Communicator> comm;
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<Session> session;
+};
+Static held;  // made before main, so that it goes after everything that main makes
+
+struct Place {
+  Communicator* world = nullptr;
+  Runtime* runtime = nullptr;  // null: a communicator alone
+};
+
+Place hold(const std::string& how, std::unique_ptr<Session>& on_stack) {
+  if (how == "stack" || how == "late") {
+    auto& session = how == "stack" ? on_stack : held.session;
+    session = std::make_unique<Session>();
+    return {&session->world(), &session->runtime()};
+  }
+  if (how == "static") {
+    static const Session session;
+    return {&session.world(), &session.runtime()};
+  }
+  const horon::Knobs knobs = horon::Knobs::resolve({}, horon::process_env, "");
+  held.world = horon::join_world(knobs);
+  auto comm = horon::make_communicator(held.world, knobs);
+  if (how == "comm") {
+    held.comm = std::move(comm);
+    return {held.comm.get(), nullptr};
+  }
+  horon::RuntimeOptions options = horon::runtime_options(knobs);
+  options.store = held.world.store;
+  held.runtime = std::make_unique<Runtime>(std::move(comm), options);
+  return {&held.runtime->world(), held.runtime.get()};
+}
+
+// More than a buffer of stdio takes: the end of it is lost if the process ends badly.
+void say_much(int rank) {
+  for (int line = 0; line < 1000; ++line) std::printf("rank %d line %d\n", rank, line);
+  std::printf("rank %d end\n", rank);
+}
+
+void sum_once(const Place& place) {
+  std::array<float, 4> value = {1, 1, 1, 1};
+  if (place.runtime != nullptr) {
+    place.runtime->all_reduce("x", horon::view_of(value)).wait();
+  } else {
+    place.world->all_reduce(horon::view_of(value), {.name = "x"});
+  }
+  if (value[3] != static_cast<float>(place.world->size())) throw std::runtime_error("wrong sum");
+}
+
+horon::Work start_alone(const Place& place) {
+  static std::array<float, 4> data = {};
+  if (place.runtime != nullptr) return place.runtime->all_reduce("alone", horon::view_of(data));
+  return place.world->start(horon::Request::all_reduce(horon::view_of(data), {.name = "alone"}));
+}
+
+void wait_until_gone(int pid) {
+  while (kill(pid, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+// Rank `early` ends with work in flight; the others stay until it is gone.
+int end_in_flight(const Place& place, int early, bool waits) {
+  const int rank = place.world->rank();
+  std::array<int, 1> pid = {getpid()};
+  place.world->broadcast(horon::view_of(pid), early);
+  if (rank != early) {
+    const horon::Stopwatch watch;
+    wait_until_gone(pid[0]);
+    std::printf("gone after %.1f s\n", watch.seconds());
+    return 0;
+  }
+  horon::Work work = start_alone(place);
+  if (waits) {
+    std::thread([work] {
+      try {
+        work.wait();
+      } catch (const std::exception&) {
+      }
+    }).detach();
+  }
+  std::exit(0);
+}
+
+int end(const Place& place, const std::string& how, int early) {
+  const int rank = place.world->rank();
+  for (int step = 0; step < 3; ++step) sum_once(place);
+  say_much(rank);
+  if (how == "flight" || how == "thread") return end_in_flight(place, early, how == "thread");
+  if (how == "loop" || how == "throw") {
+    std::printf("rank %d pid %d\n", rank, getpid());
+    std::fflush(stdout);
+    for (int step = 0;; ++step) {
+      if (how == "throw" && rank == early && step == 20) throw std::runtime_error("my own trouble");
+      sum_once(place);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  if (rank != early) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  if (how == "exit") std::exit(0);
+  return how == "status" ? 7 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  try {
+    std::unique_ptr<Session> on_stack;
+    const Place place = hold(argv[1], on_stack);
+    return end(place, argv[2], std::atoi(argv[3]));
+  } catch (const horon::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 10;
+  }
+}
