@@ -156,6 +156,19 @@ TEST(Parts, AnAbsentOneSaysWhereItWasLookedFor) {
   EXPECT_EQ(message, "part 'nothing' cannot be opened (/nowhere/libhoron_nothing.so: not there)");
 }
 
+TEST(Parts, BesideTheLibraryThenBesideTheProgramThenInThePackage) {
+  using Folders = std::vector<std::string>;
+  EXPECT_EQ(list_part_folders("/p/lib/libhoron.so", "/usr/bin/python3", ""),
+            (Folders{"/p/lib", "/p/lib/horon", "/usr/bin", "/usr/lib", "/usr/lib/horon"}));
+  EXPECT_EQ(list_part_folders("/home/me/program", "/home/me/program", "/p/lib/horon"),
+            (Folders{"/home/me", "/home/lib", "/home/lib/horon", "/p/lib/horon"}));
+  EXPECT_EQ(list_part_folders("/p/lib/libhoron.so", "/p/bin/program", "/p/lib/horon"),
+            (Folders{"/p/lib", "/p/lib/horon", "/p/bin"}));
+  EXPECT_EQ(part_folders("/given"), Folders{"/given"});
+  EXPECT_EQ(part_folders("").front(),  // this code is in the program itself
+            std::filesystem::read_symlink("/proc/self/exe").parent_path());
+}
+
 TEST(Parts, AForeignLibraryIsRefused) {
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("parts-{}", getpid());
   std::filesystem::create_directory(folder);

@@ -71,7 +71,8 @@ constexpr std::array<Knob, 24> kKnobs = {{
     {"flight_folder", KnobType::kText, "",
      "where the last operations are written after an error and on SIGUSR1; empty: TMPDIR"},
     {"parts", KnobType::kText, "",
-     "folder with libhoron_*.so; empty: beside the program, then ../lib/horon"},
+     "folder with libhoron_*.so; empty: beside libhoron.so, beside the program, in its ../lib and "
+     "../lib/horon, in the installed package"},
     {"log_level", KnobType::kText, "warn", "debug, info, warn, error or off"},
 }};
 

@@ -4,14 +4,35 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "horon/base/error.h"
 #include "horon/base/version.h"
 
+// Only in programs that were linked from an installed package: its CMake files add it.
+extern "C" [[gnu::weak, gnu::visibility("default")]] const char* horon_parts_folder();
+
 namespace horon {
 namespace {
+
+// The file that this code was loaded from, by its real name wherever the process has gone since.
+std::filesystem::path own_file() {
+  const auto here = reinterpret_cast<uintptr_t>(&own_file);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    int name = 0;
+    const bool read =
+        std::sscanf(line.c_str(), "%lx-%lx %*s %*s %*s %*s %n", &begin, &end, &name) == 2;
+    if (read && begin <= here && here < end) return line.substr(static_cast<size_t>(name));
+  }
+  return {};
+}
 
 constexpr std::array<const char*, 5> kKnownParts = {"cuda", "mpi_openmpi", "mpi_mpich", "nccl",
                                                     "train_cuda"};
@@ -58,13 +79,32 @@ void* Part::find(const char* symbol) const {
   return address;
 }
 
+std::vector<std::string> list_part_folders(const std::filesystem::path& code,
+                                           const std::filesystem::path& program,
+                                           const std::string& package) {
+  std::vector<std::string> folders;
+  const auto add = [&](const std::string& folder) {
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end())
+      folders.push_back(folder);
+  };
+  if (!code.empty() && code != program) {  // a shared library, installed with its parts below it
+    add(code.parent_path().string());
+    add((code.parent_path() / "horon").string());
+  }
+  const auto beside = program.parent_path();
+  add(beside.string());
+  add((beside.parent_path() / "lib").string());
+  add((beside.parent_path() / "lib" / "horon").string());
+  if (!package.empty()) add(package);
+  return folders;
+}
+
 std::vector<std::string> part_folders(const std::string& configured) {
   if (!configured.empty()) return {configured};
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  const auto folder = program.parent_path();
-  return {folder.string(), (folder.parent_path() / "lib").string(),
-          (folder.parent_path() / "lib" / "horon").string()};
+  return list_part_folders(own_file(), program,
+                           horon_parts_folder != nullptr ? horon_parts_folder() : "");
 }
 
 std::vector<PartStatus> probe_parts(const std::vector<std::string>& folders) {

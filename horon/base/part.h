@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,8 +35,16 @@ class Part {
   std::string path_;
 };
 
-// Where parts are looked for: `configured` if given, else beside the program and in ../lib/horon.
+// Where parts are looked for: `configured` if given; else beside the shared library that this code
+// is in, if it is in one, beside the program, in its ../lib and ../lib/horon, and where the package
+// lies that the program was linked from.
 std::vector<std::string> part_folders(const std::string& configured);
+
+// The same without a look around. Pure. `code`: the file that this code was loaded from;
+// `package`: empty if there is none.
+std::vector<std::string> list_part_folders(const std::filesystem::path& code,
+                                           const std::filesystem::path& program,
+                                           const std::string& package);
 
 struct PartStatus {
   std::string name;
