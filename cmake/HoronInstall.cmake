@@ -26,11 +26,12 @@ install(FILES ${PROJECT_BINARY_DIR}/horonConfig.cmake ${PROJECT_BINARY_DIR}/horo
   DESTINATION ${package_dir})
 
 # The libraries that a bare machine lacks travel along in lib/horon (found by RPATH); the C and C++ run-time
-# libraries do not: they come with every system.
+# libraries do not: they come with every system, and their pieces must be of one version.
 install(CODE [[
-  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/bin/horon"
+  set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES "${prefix}/bin/horon" LIBRARIES "${prefix}/lib/libhoron.so"
     RESOLVED_DEPENDENCIES_VAR needed UNRESOLVED_DEPENDENCIES_VAR missing
-    PRE_EXCLUDE_REGEXES "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s)\\.so" "^ld-linux")
+    PRE_EXCLUDE_REGEXES "^lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\\+\\+|gcc_s)\\.so" "^ld-linux")
   foreach(library IN LISTS needed)
     file(INSTALL DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/horon" TYPE SHARED_LIBRARY FOLLOW_SYMLINK_CHAIN FILES ${library})
   endforeach()
