@@ -56,7 +56,9 @@ HORON_C_API void horon_options_init(horon_options* options);
 /* Again after horon_shutdown: a new communicator. If the process does nothing on SIGUSR1, it writes
  * its last operations to a file from now on (HORON_FLIGHT_FOLDER). */
 HORON_C_API int horon_init(void);
-HORON_C_API int horon_shutdown(void); /* work in flight ends with an error */
+/* Work in flight has two seconds to end, then it ends with an error, and so does every horon_wait.
+ * A process that ends without it (main returns, exit) does the same on its way out. */
+HORON_C_API int horon_shutdown(void);
 HORON_C_API int horon_is_initialized(void);
 /* -1 before horon_init. */
 HORON_C_API int horon_rank(void);

@@ -80,6 +80,7 @@ class Runtime {
                   const NamedOptions& options = {});
   Work all_reduce(const std::string& name, const ExactSum& sum, BufferView out,
                   const NamedOptions& options = {});
+  // Where there is an `in`, it is not changed, prescale or not.
   Work reduce_scatter(const std::string& name, BufferView in, BufferView out,
                       std::vector<uint64_t> counts = {}, const NamedOptions& options = {});
   Work all_gather(const std::string& name, BufferView in, Gathered& gathered,

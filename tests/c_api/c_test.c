@@ -61,6 +61,37 @@ static void all_operations(int rank) {
   CHECK(horon_wait(horon_barrier(NULL, NULL)) == 0);
 }
 
+/* Scaled on the way; what is const in horon.h stays as it is. Twice: the second time by plan. */
+static void scaled(int rank) {
+  horon_options options;
+  horon_options_init(&options);
+  options.prescale = 3;
+  options.postscale = 2;
+  for (int step = 0; step < 3; ++step) {
+    const float in[6] = {0, 1, 2, 3, 4, 5};
+    float segment[3];
+    CHECK(horon_wait(horon_reduce_scatter("scaled rs", in, 6, segment, 3, HORON_F32, NULL,
+                                          &options)) == 0);
+    CHECK(segment[1] == 12.0F * (float)(3 * rank + 1));
+
+    float all[12];
+    const horon_handle handle = horon_all_gather("scaled ag", in, 6, HORON_F32, &options);
+    CHECK(horon_wait(handle) == 0 && horon_gathered(handle, NULL, all) == 0);
+    CHECK(all[5] == 30.0F && all[11] == 30.0F);
+
+    const uint64_t three_each[2] = {3, 3};
+    float out[6];
+    CHECK(horon_wait(horon_all_to_all("scaled aa", in, three_each, out, three_each, HORON_F32,
+                                      &options)) == 0);
+    CHECK(out[5] == 6.0F * (float)(3 * rank + 2));
+    for (int i = 0; i < 6; ++i) CHECK(in[i] == (float)i);
+
+    float root[2] = {1, 1};
+    CHECK(horon_wait(horon_broadcast("scaled bc", root, 2, HORON_F32, 0, &options)) == 0);
+    CHECK(root[1] == 6.0F);
+  }
+}
+
 static void errors_and_sets(int rank) {
   float data[4] = {1, 1, 1, 1};
   CHECK(horon_all_reduce("x", NULL, 4, HORON_F32, NULL) == -2);
@@ -93,6 +124,7 @@ int main(void) {
     CHECK(horon_init() == 2);
     CHECK(horon_size() == 2 && horon_local_size() == 2 && horon_cross_size() == 1);
     all_operations(horon_rank());
+    scaled(horon_rank());
     errors_and_sets(horon_rank());
     CHECK(horon_shutdown() == 0);
   }
