@@ -45,7 +45,7 @@ typedef struct {
   int32_t exact;    /* 1: the same bits on any number of ranks */
   double prescale;  /* factor on what goes in */
   double postscale; /* factor on what comes out */
-  int32_t priority; /* above 0: may overtake what is below */
+  int32_t priority; /* above 0: urgent, overtakes what is not; the same class on all ranks */
   int32_t set;      /* process set; 0: all ranks */
   const char*
       codec; /* f32 all-reduce, sum or average: "fp16", "bf16", "fp16+feedback"; null: none */

@@ -87,8 +87,7 @@ Communicator::Communicator(const std::shared_ptr<Backend>& backend, Topology top
           everybody(backend->size())) {}
 
 Communicator::~Communicator() {
-  if (!state_->queue.close(Deadline::after(kFarewell)))
-    give_up_on({state_->members[static_cast<size_t>(rank())]});
+  if (!state_->queue.close(Deadline::after(kFarewell))) leave();
 }
 
 int Communicator::rank() const { return state_->executor.index(); }
@@ -161,6 +160,12 @@ std::vector<uint64_t> Communicator::away_us() const { return state_->executor.aw
 
 void Communicator::give_up_on(const std::vector<int>& ranks) {
   state_->job->backend->mark_dead({FailureKind::kSilent, ranks, Milliseconds(0)});
+  state_->job->after_error();
+}
+
+void Communicator::leave() {
+  const int self = state_->members[static_cast<size_t>(rank())];
+  state_->job->backend->mark_dead({FailureKind::kLeft, {self}, Milliseconds(0)});
   state_->job->after_error();
 }
 

@@ -95,6 +95,8 @@ class Communicator {
   // Something outside knows that these ranks (of the job) do not answer: operations in flight end
   // with TimeoutError naming them, here and on the other ranks.
   void give_up_on(const std::vector<int>& ranks);
+  // For closing while something waits: it ends here, and the others learn that this rank has left.
+  void leave();
 
   // Empty while everything works.
   std::string dead_reason() const;

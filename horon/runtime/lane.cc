@@ -36,7 +36,7 @@ Lane::~Lane() {
     const Deadline deadline = Deadline::after(kFarewell);
     while (driving_ && !deadline.passed()) sleep(lock, deadline.at());
     // Still waiting for the others: they learn that we have given up, and so does our thread.
-    if (driving_) comm_->give_up_on({comm_->members()[static_cast<size_t>(comm_->rank())]});
+    if (driving_) comm_->leave();
     while (driving_) sleep(lock, Clock::time_point::max());
     fail_all(std::make_exception_ptr(Error("the runtime was closed before this operation began")));
     done_.notify_all();

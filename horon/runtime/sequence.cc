@@ -15,8 +15,7 @@ Sequence::Sequence(std::unique_ptr<Communicator> comm, Mover::Options mover, Led
 }
 
 Sequence::~Sequence() {
-  if (queue_.close(Deadline::after(Lane::kFarewell))) return;
-  comm_->give_up_on({comm_->members()[static_cast<size_t>(comm_->rank())]});
+  if (!queue_.close(Deadline::after(Lane::kFarewell))) comm_->leave();
 }
 
 Work Sequence::start(TensorSpec spec, Request request) {
