@@ -92,30 +92,82 @@ TEST(Deadline, PassesAndNever) {
 
 TEST(Knobs, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("knobs-{}.conf", getpid());
-  std::ofstream(path) << "# comment\ntimeout = 5s\nbackend = gloo\nreduction = exact\n";
+  std::ofstream(path) << "# comment\ntimeout = 5s\nbackend = gloo\nspin = 7\n";
   const auto env = env_of({{"HORON_TIMEOUT", "6s"}, {"HORON_BACKEND", "shm"}});
   const Knobs knobs = Knobs::resolve({{"timeout", "7s"}}, env, path);
   std::filesystem::remove(path);
   EXPECT_EQ(knobs.duration("timeout"), Milliseconds(7000));
   EXPECT_EQ(knobs.text("backend"), "shm");
-  EXPECT_EQ(knobs.text("reduction"), "exact");
+  EXPECT_EQ(knobs.integer("spin"), 7);
   EXPECT_EQ(knobs.bytes("inline_bytes"), 65536U);
   EXPECT_EQ(knobs.origin("timeout"), "command line");
   EXPECT_EQ(knobs.origin("backend"), "environment");
-  EXPECT_EQ(knobs.origin("reduction"), "file");
+  EXPECT_EQ(knobs.origin("spin"), "file");
   EXPECT_EQ(knobs.origin("inline_bytes"), "default");
 }
 
 TEST(Knobs, RefusesUnknownNamesAndBadValues) {
+  const auto flag = [](const std::string& name, const std::string& value) {
+    return message_of([&] { Knobs::resolve({{name, value}}, env_of({}), ""); });
+  };
+  EXPECT_EQ(flag("timeot", "1s"), "--timeot: unknown setting 'timeot'; did you mean 'timeout'?");
+  EXPECT_EQ(flag("cross_backend", "goo"),
+            "--cross-backend: 'goo' is not one of auto, gloo, mpi; did you mean 'gloo'?");
+  EXPECT_EQ(flag("timeout", "0"), "--timeout: '0': allowed is 1ms to 365d");
+  EXPECT_EQ(flag("spin", "x"),
+            "--spin: 'x' is not a whole number: allowed is 0 to 1000000, or auto");
+  EXPECT_EQ(flag("insecure", "perhaps"), "--insecure: 'perhaps' is neither true nor false");
+  EXPECT_NE(flag("reduction", "exact").find("--reduction: this is no setting"), std::string::npos);
+  for (const char* bad : {"here", ":1", "here:", "here:0", "here:65536", "a:1,b"})
+    EXPECT_NE(flag("rendezvous", bad), "no error") << bad;
+  for (const char* good : {"", "here:1", "[::1]:65535,b:2"})
+    EXPECT_EQ(flag("rendezvous", good), "no error") << good;
   EXPECT_EQ(message_of([] {
-              Knobs::resolve({{"timeot", "1s"}}, env_of({}), "");
-            }),
-            "unknown setting 'timeot' (command line); did you mean 'timeout'?");
-  EXPECT_NE(message_of([] {
-              Knobs::resolve({}, env_of({{"HORON_HEAP_BYTES", "many"}}), "");
-            }).find("setting 'heap_bytes' (environment): 'many' is not a size"),
-            std::string::npos);
+              Knobs::resolve({}, env_of({{"HORON_LOG_LEVEL", "loud"}}), "");
+            }).find("HORON_LOG_LEVEL (environment): 'loud' is not one of debug, info"),
+            0U);
   EXPECT_THROW(Knobs::resolve({}, env_of({}), "/nowhere/at/all"), UsageError);
+  EXPECT_THROW(Knobs().set("backend", "shmem", "test"), UsageError);
+}
+
+TEST(Knobs, FilesAreReadLineByLine) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("knobs-{}.conf", getpid());
+  const auto read = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return Knobs::resolve({}, env_of({{"HORON_CONFIG", path}}), "");
+  };
+  const auto why = [&](const std::string& text) { return message_of([&] { read(text); }); };
+  const Knobs knobs = read(
+      "backend = SHM # so\ntimeline = \"a # b\"  # c\nhost_id = 'it'\nlog_level = Warning\n"
+      "algorithm = All_Reduce=Two_Shot, broadcast=tree\ninsecure = ON\nspin = AUTO\nspin = 1e3");
+  EXPECT_EQ(knobs.text("backend"), "shm");
+  EXPECT_EQ(knobs.text("timeline"), "a # b");
+  EXPECT_EQ(knobs.text("host_id"), "it");
+  EXPECT_EQ(knobs.text("log_level"), "warning");
+  EXPECT_EQ(knobs.text("algorithm"), "all_reduce=two_shot,broadcast=tree");
+  EXPECT_TRUE(knobs.flag("insecure"));
+  EXPECT_EQ(knobs.text("spin"), "1000");  // the last one, as whoever reads it wants it
+  EXPECT_EQ(why("\n\nspin = -1"),
+            path.string() + ":3: spin: '-1': allowed is 0 to 1000000, or auto");
+  EXPECT_EQ(why("# a\nbackend shm"),
+            path.string() + ":2: expected 'name = value', got 'backend shm'");
+  EXPECT_NE(why("parts = \"a").find(":1: a quote is missing"), std::string::npos);
+  EXPECT_NE(why("parts = 'a' b").find(":1: a quote is missing"), std::string::npos);
+  EXPECT_NE(why("Backend = shm").find("did you mean 'backend'?"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+// Every default and every end of a range is a value, and every word is one for its reader.
+TEST(Knobs, TheTableAllowsItself) {
+  for (const Knob& knob : knob_table()) {
+    EXPECT_EQ(check_knob(knob, knob.fallback), knob.fallback) << knob.name;
+    for (const std::string& word : split(knob.words, ' ')) EXPECT_EQ(check_knob(knob, word), word);
+    if (!knob.low.empty()) {
+      EXPECT_EQ(check_knob(knob, knob.low), knob.low) << knob.name;
+      EXPECT_EQ(check_knob(knob, knob.high), knob.high) << knob.name;
+    }
+  }
+  for (const std::string& word : knob_words("log_level")) EXPECT_NO_THROW(parse_log_level(word));
 }
 
 TEST(Registry, NamesWhatThereIs) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "horon/base/time.h"
 
@@ -13,16 +14,27 @@
 // Nobody else calls getenv. docs/knobs.md is generated from the table (`horon info --knobs-md`).
 namespace horon {
 
-enum class KnobType { kText, kInteger, kBytes, kDuration, kBool };
+// kWords: several, with commas between. kAddress: host:port, or empty.
+enum class KnobType { kText, kAddress, kWord, kWords, kInteger, kBytes, kDuration, kBool };
 
 struct Knob {
   std::string_view name;  // "heap_bytes": --heap-bytes, HORON_HEAP_BYTES, heap_bytes = ...
   KnobType type;
   std::string_view fallback;
   std::string_view help;
+  std::string_view words = {};  // that are allowed (numbers: besides numbers), blanks between
+  std::string_view low = {};    // range of numbers, sizes and durations, as people write them
+  std::string_view high = {};
 };
 
 std::span<const Knob> knob_table();
+std::vector<std::string> knob_words(std::string_view name);  // that are allowed
+std::string knob_allowed(const Knob& knob);  // for people: "1ms to 365d"; empty: anything
+// The value as it is kept: words in lower case. UsageError that says what is allowed, and which
+// word is nearest.
+std::string check_knob(const Knob& knob, std::string_view value);
+// What people look for among the settings and find elsewhere.
+inline constexpr std::string_view kNoKnob = "reduction";
 std::string knob_env(std::string_view name);   // HORON_HEAP_BYTES
 std::string knob_flag(std::string_view name);  // --heap-bytes
 std::string knob_docs();                       // docs/knobs.md
@@ -35,8 +47,10 @@ class Knobs {
  public:
   // Defaults only.
   Knobs();
-  // `flags` holds name -> value as given on the command line; `file` holds "name = value" lines
-  // (# starts a comment) and may be empty. Throws UsageError for an unknown name or a bad value.
+  // `flags` holds name -> value as given on the command line. `file` is the path of a file with
+  // "name = value" lines (# starts a comment, quotes may stand around values); empty: HORON_CONFIG,
+  // or none. Throws UsageError for an unknown name or a bad value, naming the flag, the variable,
+  // or file and line.
   static Knobs resolve(const std::map<std::string, std::string>& flags, const EnvLookup& env,
                        const std::string& file);
 
@@ -50,6 +64,8 @@ class Knobs {
   void set(const std::string& name, const std::string& value, std::string_view origin);
 
  private:
+  void put(const std::string& name, const std::string& value, std::string_view origin,
+           const std::string& where);
   struct Value {
     std::string text;
     std::string_view origin;

@@ -94,6 +94,17 @@ std::string format_bytes(uint64_t bytes) {
   return fmt::format("{:.{}f} {}B", value, value == std::floor(value) ? 0 : 1, kSteps[step]);
 }
 
+std::string unquote(std::string_view text, const std::string& where) {
+  text = trim(text);
+  if (!text.starts_with('"') && !text.starts_with('\''))
+    return std::string(trim(text.substr(0, text.find('#'))));
+  const size_t close = text.find(text.front(), 1);
+  const std::string_view rest = close == text.npos ? "?" : trim(text.substr(close + 1));
+  require(rest.empty() || rest.front() == '#',
+          fmt::format("{}: a quote is missing, or too many: {}", where, text));
+  return std::string(text.substr(1, close - 1));
+}
+
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
   size_t best_distance = 3;

@@ -26,6 +26,10 @@ uint64_t parse_bytes(std::string_view text);
 // "4 B", "64 KB", "100 MB", "1.5 GB", in steps of 1024.
 std::string format_bytes(uint64_t bytes);
 
+// The value in a line of a settings file: without the quotes around it, or the # comment behind it.
+// UsageError beginning with `where` if quotes do not match.
+std::string unquote(std::string_view text, const std::string& where);
+
 // "did you mean 'gloo'?" material: the candidate within two edits of `word`, else empty.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 

@@ -206,7 +206,12 @@ void telling(const std::function<void()>& on_failure, const Body& body) {
 }  // namespace
 
 World join_world(const Knobs& knobs, const EnvLookup& env) {
-  const WorldSpec spec = read_world(env, is_own_address);
+  const EnvLookup with_settings = [&](const std::string& name) -> std::optional<std::string> {
+    const std::string& address = knobs.text("rendezvous");  // also from a file
+    if (name == knob_env("rendezvous") && !address.empty()) return address;
+    return env(name);
+  };
+  const WorldSpec spec = read_world(with_settings, is_own_address);
   require(spec.rank >= 0, fmt::format("this task is the {} of TF_CONFIG: only chief and worker "
                                       "take part in collectives",
                                       spec.role));

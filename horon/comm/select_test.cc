@@ -1,8 +1,12 @@
 #include "horon/comm/select.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "horon/base/error.h"
+#include "horon/base/knob.h"
 #include "horon/comm/channel.h"
 
 namespace horon {
@@ -41,6 +45,25 @@ TEST(Select, RefusesNonsense) {
   EXPECT_THROW(AlgorithmTable("fly=inline", 384), UsageError);
   EXPECT_THROW(AlgorithmTable("all_to_all=inline", 384), UsageError);
   EXPECT_THROW(AlgorithmTable("all_reduce", 384), UsageError);
+}
+
+// The setting allows what the table has, and nothing else.
+TEST(Select, TheSettingKnowsTheTable) {
+  std::set<std::string> has;
+  for (const char* kind :
+       {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"}) {
+    for (int algorithm = 0; algorithm <= static_cast<int>(Algorithm::kNative); ++algorithm) {
+      const std::string text =
+          fmt::format("{}={}", kind, name_of(static_cast<Algorithm>(algorithm)));
+      try {
+        const AlgorithmTable table(text, 384);
+        has.insert(text);
+      } catch (const UsageError&) {  // the operation does not have it
+      }
+    }
+  }
+  const auto allowed = knob_words("algorithm");
+  EXPECT_EQ(std::set<std::string>(allowed.begin(), allowed.end()), has);
 }
 
 TEST(Select, PrintsItself) {

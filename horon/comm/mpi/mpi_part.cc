@@ -13,7 +13,8 @@ std::shared_ptr<Part> open_mpi_part(const MpiOptions& options) {
   const std::string flavour =
       options.flavour.empty() ? mpi_flavour_of_environment() : options.flavour;
   if (flavour.empty()) {
-    throw UsageError("mpi: this process was not started by mpirun; start it with mpirun -np N ...");
+    throw UsageError(
+        "mpi: this process was not started by mpirun; start it with `horon run --mpi` or mpirun");
   }
   return Part::open("mpi_" + flavour, options.part_folders);
 }
