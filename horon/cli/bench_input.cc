@@ -296,6 +296,7 @@ void add_bench_input(CLI::App& bench) {
                     "a Python with torch and tensorflow (`make bench-peers` makes one)");
   input->add_option("--peer-script", options->peer_script)->capture_default_str();
   input->callback([options] {
+    check_peers(options->peers, options->peer_script);
     check_writable(options->json);
     Bench run(*options);
     run.run();

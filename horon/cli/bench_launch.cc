@@ -159,8 +159,9 @@ nlohmann::json spread(const std::string& way, int ranks, const std::vector<doubl
 }
 
 void run_launch(const LaunchOptions& options, const Globals& globals) {
-  check_writable(options.json);
   const Knobs knobs = globals.knobs();
+  globals.export_to_ranks();
+  check_writable(options.json);
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   const int rounds = options.quick ? 5 : options.rounds;
   std::string why;
@@ -220,7 +221,9 @@ void add_bench_launch(CLI::App& bench, Globals& globals) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   launch->add_option("--json", options->json, "write the record to this file");
-  launch->add_option("--mpi", options->mpi, "openmpi or mpich")->capture_default_str();
+  launch->add_option("--mpi", options->mpi, "openmpi or mpich")
+      ->check(CLI::IsMember({"openmpi", "mpich"}))
+      ->capture_default_str();
   add_knob_flags(*launch, globals);
   launch->callback([options, &globals] { run_launch(*options, globals); });
 

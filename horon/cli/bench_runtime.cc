@@ -245,8 +245,8 @@ nlohmann::json measure(int ranks, int rounds) {
 }
 
 void run_bench(const RuntimeBenchOptions& options, const Globals& globals) {
-  check_writable(options.json);
   globals.export_to_ranks();
+  check_writable(options.json);
   const int rounds = options.quick ? 10 : 60;
   const nlohmann::json two = measure(2, rounds);
   const nlohmann::json eight = measure(8, options.quick ? 3 : 15);

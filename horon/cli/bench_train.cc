@@ -147,7 +147,11 @@ void add_bench_train(CLI::App& bench, Globals& globals) {
   train->add_option("--peers", options->peers,
                     "a Python with torch (`make bench-peers` makes one): DDP beside it");
   train->add_option("--peer-script", options->peer_script)->capture_default_str();
-  train->callback([options] {
+  add_knob_flags(*train, globals);
+  train->callback([options, &globals] {
+    globals.export_to_ranks();
+    check_peers(options->peers, options->peer_script);
+    train::open_trainer(part_folders(globals.knobs().text("parts")));  // missing: said once
     check_writable(options->json);
     Bench run(*options);
     if (options->device == "cpu") {

@@ -67,6 +67,7 @@ void add_plot_command(CLI::App& app) {
   plot->callback([options] {
     const std::string out =
         options->out.empty() ? file::join(options->runs[0], "curves.svg") : options->out;
+    for (const std::string& run : options->runs) check_not_input(out, file::join(run, "log.jsonl"));
     write_file(out, stack_svg({draw_svg(make_plot(*options, "test accuracy", "top-1, %")),
                                draw_svg(make_plot(*options, "loss", "loss"))}));
     std::cout << out << "\n";

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,18 @@ namespace horon::cli {
 
 void check_writable(const std::string& path) {
   if (!path.empty() && !std::ofstream(path, std::ios::app)) throw io_error("write " + path);
+}
+
+void check_not_input(const std::string& out, const std::string& input) {
+  std::error_code absent;
+  require(!std::filesystem::equivalent(out, input, absent),
+          fmt::format("{} is read: choose another file to write", out));
+}
+
+void check_peers(const std::string& python, const std::string& script) {
+  if (python.empty()) return;
+  require(access(python.c_str(), X_OK) == 0, fmt::format("--peers {}: no such program", python));
+  require(access(script.c_str(), R_OK) == 0, fmt::format("--peer-script {}: no such file", script));
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -9,6 +9,12 @@ namespace horon::cli {
 // Before minutes of measuring: a record that cannot be written is an error now.
 void check_writable(const std::string& path);
 
+// UsageError if writing `out` would overwrite `input`.
+void check_not_input(const std::string& out, const std::string& input);
+
+// For programs that measure others: UsageError unless the Python and the script are there.
+void check_peers(const std::string& python, const std::string& script);
+
 // IoError if it cannot be written whole.
 void write_file(const std::string& path, const std::string& text);
 

@@ -25,11 +25,14 @@ void add_trace_command(CLI::App& app) {
   merge->add_option("files", options->files, "timelines of the ranks: timeline.0 timeline.1 ...")
       ->required();
   merge->callback([options] {
-    check_writable(options->out);
     std::vector<TimelineText> timelines;
-    for (const std::string& path : options->files)
+    for (const std::string& path : options->files) {
+      check_not_input(options->out, path);
       timelines.push_back({path, read_small_file(path, 4ULL << 30)});
-    write_file(options->out, merge_timelines(timelines));
+    }
+    std::vector<std::string> notes;
+    write_file(options->out, merge_timelines(timelines, &notes));
+    for (const std::string& note : notes) std::cerr << "horon trace merge: " << note << "\n";
     std::cout << fmt::format("{}: {} rank(s)\n", options->out, timelines.size());
   });
 }

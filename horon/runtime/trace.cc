@@ -122,13 +122,15 @@ void Recorder::flush() {
 namespace {
 
 struct Parsed {
+  std::string path;
   int rank = 0;
   std::vector<int64_t> sync;
   std::vector<nlohmann::json> events;
 };
 
-Parsed parse(const TimelineText& timeline) {
+Parsed parse(const TimelineText& timeline, std::vector<std::string>* notes) {
   Parsed parsed;
+  parsed.path = timeline.path;
   std::istringstream lines(timeline.text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -136,6 +138,12 @@ Parsed parse(const TimelineText& timeline) {
     const auto wrong = [&](const char* what) {
       throw UsageError(fmt::format("{}:{}: {}", timeline.path, number, what));
     };
+    const bool is_cut = lines.eof() && number > 1;  // the end of the text came before that of it
+    if (value.is_discarded() && is_cut) {
+      if (notes != nullptr)
+        notes->push_back(fmt::format("{}:{}: cut off, left out", timeline.path, number));
+      break;
+    }
     if (value.is_discarded() || !value.is_object()) wrong("not a line of a timeline");
     if (number == 1) {
       if (!value.contains("horon_timeline") || !value.contains("rank") ||
@@ -167,12 +175,16 @@ double clock_offset(const Parsed& first, const Parsed& other) {
 
 }  // namespace
 
-std::string merge_timelines(const std::vector<TimelineText>& timelines) {
+std::string merge_timelines(const std::vector<TimelineText>& timelines,
+                            std::vector<std::string>* notes) {
   require(!timelines.empty(), "no timelines to merge");
   std::vector<Parsed> all;
-  for (const TimelineText& timeline : timelines) all.push_back(parse(timeline));
+  for (const TimelineText& timeline : timelines) all.push_back(parse(timeline, notes));
   std::sort(all.begin(), all.end(),
             [](const Parsed& a, const Parsed& b) { return a.rank < b.rank; });
+  for (size_t i = 1; i < all.size(); ++i)
+    require(all[i - 1].rank != all[i].rank, fmt::format("{} and {} are both of rank {}",
+                                                        all[i - 1].path, all[i].path, all[i].rank));
   nlohmann::json events = nlohmann::json::array();
   for (Parsed& one : all) {
     events.push_back({{"name", "process_name"},

@@ -70,11 +70,13 @@ class Recorder {
 
 // The timelines of several ranks as one file for chrome://tracing and Perfetto: times of rank r are
 // moved by what the shared moments say about its clock. Pure; UsageError naming what is wrong with
-// which file.
+// which file. A last line without an end is that of a rank that was killed: left out, and told in
+// `notes`.
 struct TimelineText {
   std::string path;  // for messages
   std::string text;
 };
-std::string merge_timelines(const std::vector<TimelineText>& timelines);
+std::string merge_timelines(const std::vector<TimelineText>& timelines,
+                            std::vector<std::string>* notes = nullptr);
 
 }  // namespace horon

@@ -71,6 +71,8 @@ TEST(Timeline, BadFilesAreNamedWithTheirLine) {
     }
   };
   EXPECT_EQ(why(head), "");
+  EXPECT_NE(why("{\"horon_timeline\":1,").find("file:1"), std::string::npos);
+  EXPECT_NE(why(head + "{\"ts\":\n").find("file:2"), std::string::npos);
   EXPECT_NE(why("").find("file: empty"), std::string::npos);
   EXPECT_NE(why("hello\n").find("file:1"), std::string::npos);
   EXPECT_NE(why(head + "{}\n").find("file:2"), std::string::npos);
@@ -78,6 +80,12 @@ TEST(Timeline, BadFilesAreNamedWithTheirLine) {
   EXPECT_NE(why("{\"horon_timeline\":1,\"rank\":0,\"sync_ns\":[]}\n").find("shared moments"),
             std::string::npos);
   EXPECT_THROW(merge_timelines({}), UsageError);
+  EXPECT_THROW(merge_timelines({{"one", head}, {"two", head}}), UsageError) << "one rank twice";
+  std::vector<std::string> notes;  // of a rank that was killed while it wrote
+  const auto merged =
+      nlohmann::json::parse(merge_timelines({{"file", head + "{\"ts\":1}\n{\"ts\":"}}, &notes));
+  EXPECT_EQ(merged["traceEvents"].size(), 2U);
+  EXPECT_EQ(notes, std::vector<std::string>{"file:3: cut off, left out"});
   Recorder recorder(0);
   EXPECT_THROW(recorder.start_timeline("/no/such/folder/t", {1}), IoError);
 }
