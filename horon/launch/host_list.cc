@@ -105,11 +105,15 @@ std::vector<Host> parse_hostfile(std::string_view text, std::string_view path) {
     if (line.empty()) continue;
     const std::string where = fmt::format("{}:{}", path, number + 1);
     const size_t space = std::min(line.find_first_of(" \t"), line.size());
+    const std::string_view first = line.substr(0, space);
     const std::string_view rest = trim(line.substr(space));
-    Host host{check_name(line.substr(0, space), line.find(':') != line.npos, where), 1};
+    const auto colons = std::count(first.begin(), first.end(), ':');
+    const bool is_address = colons > 1 && first.front() != '[';
+    Host host = is_address ? Host{check_name(first, true, where), 1} : parse_host(first, where);
     if (!rest.empty()) {
-      require(rest.starts_with("slots="),
-              fmt::format("{}: expected 'host slots=n', got '{}'", where, line));
+      const bool has_slots = !is_address && colons > 0 && !first.ends_with(']');
+      require(rest.starts_with("slots=") && !has_slots,
+              fmt::format("{}: expected 'host slots=n' or 'host:n', got '{}'", where, line));
       host.slots = check_slots(trim(rest.substr(6)), where);
     }
     hosts.push_back(std::move(host));

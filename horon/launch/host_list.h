@@ -18,7 +18,7 @@ struct Host {
 // gets through.
 std::vector<Host> parse_hosts(std::string_view text);
 
-// One host a line, "host slots=4"; # starts a comment. `path` is for messages.
+// One host a line, "host slots=4" or "host:4"; # starts a comment. `path` is for messages.
 std::vector<Host> parse_hostfile(std::string_view text, std::string_view path);
 
 // Where one rank runs. Ranks are dense: all of the first host, then all of the second.

@@ -42,6 +42,12 @@ TEST(Hosts, MistakesAreNamedWithTheirColumn) {
                           "a&b",    "a>b",   "a'b",  "a\"b",  "a\\b",   "a/b",   "-oProxyCommand=x",
                           "a\nb",   "@a",    "-u@a", "a@-b",  "a@@b",   "a%b",   "ä:1"})
     EXPECT_NE(complaint(bad), "") << bad;
+  EXPECT_EQ(parse_hostfile("a:2\n[fe80::1]:3\nfe80::2 slots=4\nfe80::3\n[fe80::4] slots=5\n", "f"),
+            (std::vector<Host>{
+                {"a", 2}, {"fe80::1", 3}, {"fe80::2", 4}, {"fe80::3", 1}, {"fe80::4", 5}}));
+  EXPECT_THROW(parse_hostfile("a:2 slots=2", "f"), UsageError);
+  EXPECT_THROW(parse_hostfile("[fe80::1]:2 slots=2", "f"), UsageError);
+  EXPECT_THROW(parse_hostfile("a:two", "f"), UsageError);
   EXPECT_THROW(parse_hostfile("a slots=x", "f"), UsageError);
   EXPECT_THROW(parse_hostfile("a 2", "f"), UsageError);
   EXPECT_THROW(parse_hostfile("# none\n", "f"), UsageError);
