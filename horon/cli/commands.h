@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,11 @@ namespace horon::cli {
 // The settings given on the command line, shared by all sub-commands.
 struct Globals {
   std::map<std::string, std::string> flags;
-  std::string config;
+  std::optional<std::string> config;
   int exit_code = 0;                 // of a command that ended without an exception
   std::vector<std::string> command;  // the program that `run` or `mpi-rank` starts
   Knobs knobs() const;
-  // Settings of the command line reach the ranks that we start through their environment.
+  // Settings of the command line, checked, reach the ranks that we start through their environment.
   void export_to_ranks() const;
 };
 

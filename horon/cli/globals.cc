@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <filesystem>
 
@@ -7,12 +9,13 @@
 namespace horon::cli {
 
 Knobs Globals::knobs() const {
-  const std::string file = config.empty() ? process_env("HORON_CONFIG").value_or("") : config;
-  return Knobs::resolve(flags, process_env, file);
+  require(config != "", "--config: the name of a file is missing: ''");
+  return Knobs::resolve(flags, process_env, config.value_or(""));
 }
 
 void Globals::export_to_ranks() const {
-  if (!config.empty()) setenv("HORON_CONFIG", std::filesystem::absolute(config).c_str(), 1);
+  knobs();
+  if (config) setenv("HORON_CONFIG", std::filesystem::absolute(*config).c_str(), 1);
   for (const auto& [name, value] : flags) setenv(knob_env(name).c_str(), value.c_str(), 1);
 }
 
@@ -21,12 +24,31 @@ void add_knob_flags(CLI::App& app, Globals& globals) {
       ->group("Settings");
   for (const Knob& knob : knob_table()) {
     const std::string name(knob.name);
-    app.add_option_function<std::string>(
-           knob_flag(name),
-           [&globals, name](const std::string& value) { globals.flags[name] = value; },
-           std::string(knob.help))
-        ->group("Settings");
+    const std::string allowed = knob_allowed(knob);
+    const bool is_switch = knob.type == KnobType::kBool;
+    const auto keep = [&globals, name, is_switch](const CLI::results_t& values) {
+      globals.flags[name] = is_switch && values.back().empty() ? "true" : values.back();
+      return true;
+    };
+    // Looked at where it was given, so that the message names the flag.
+    const auto wrong = [&knob](const std::string& value) {
+      try {
+        check_knob(knob, value);
+      } catch (const UsageError& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    auto* option =
+        app.add_option(knob_flag(name), CLI::callback_t(keep),
+                       fmt::format("{}{}", knob.help, allowed.empty() ? "" : " [" + allowed + "]"));
+    option->type_name(is_switch ? "[BOOL]" : "TEXT")->group("Settings")->check(wrong, "");
+    if (is_switch) option->expected(0, 1);
   }
+  app.add_option_function<std::string>(
+         knob_flag(kNoKnob),
+         [&globals](const std::string& value) { globals.flags[std::string(kNoKnob)] = value; })
+      ->group("");  // the settings say where it is
 }
 
 }  // namespace horon::cli

@@ -19,19 +19,32 @@ int fail(const std::string& what, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// CLI11 would only say that a command is missing.
-void check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
-  const std::string& name = arguments.front();
-  if (name.starts_with('-')) return;
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
+// CLI11 would only say that a command is missing. Returns the words of the command: "bench launch".
+std::string check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::string flag = arguments.front().substr(0, arguments.front().find('='));
+  require(!flag.starts_with('-') || app.get_option_no_throw(flag) != nullptr,
+          fmt::format("unknown flag '{}'; try `horon --help`", flag));
+  const CLI::App* at = &app;
+  std::string words;
+  for (size_t i = 0;; ++i) {
+    const std::string word = i < arguments.size() ? arguments[i] : "";
+    std::vector<std::string> names;
+    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; })) {
+      if (!command->get_group().empty() || command->get_name() == word)  // others are ours
+        names.push_back(command->get_name());
+    }
+    if (names.empty() || word.starts_with('-')) return words;
+    require(i < arguments.size(),
+            fmt::format("{}: a command is missing; there are: {}", words, fmt::join(names, ", ")));
+    words += (words.empty() ? "" : " ") + word;
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
+      const std::string close = nearest(word, names);
+      throw UsageError(fmt::format("unknown command '{}'{}; there are: {}", words,
+                                   close.empty() ? "" : fmt::format(", did you mean '{}'?", close),
+                                   fmt::join(names, ", ")));
+    }
+    at = at->get_subcommand(word);
   }
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  const std::string close = nearest(name, names);
-  throw UsageError(fmt::format("unknown command '{}'{}; there are: {}", name,
-                               close.empty() ? "" : fmt::format(", did you mean '{}'?", close),
-                               fmt::join(names, ", ")));
 }
 
 int run(int argc, char** argv) {
@@ -59,7 +72,7 @@ int run(int argc, char** argv) {
     std::cout << app.help();
     return static_cast<int>(ExitCode::kUsage);
   }
-  check_command(app, arguments);
+  const std::string command = check_command(app, arguments);
   try {
     const std::string name = arguments.front();
     if (name == "run" || name == "mpi-rank") {  // the program's own flags are not ours to read
@@ -74,7 +87,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // 0: --help or --version, printed by CLI11.
     if (error.get_exit_code() == 0) return app.exit(error);
-    return fail(fmt::format("{}; try `horon --help`", error.what()), ExitCode::kUsage);
+    const std::string help = command.empty() ? "horon --help" : "horon " + command + " --help";
+    return fail(fmt::format("{}; try `{}`", error.what(), help), ExitCode::kUsage);
   }
   return globals.exit_code;
 }

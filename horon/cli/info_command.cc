@@ -53,9 +53,9 @@ void print_info(const Knobs& knobs) {
 }
 
 void print_knobs(const Knobs& knobs) {
-  std::cout << fmt::format("{:<15} {:<14} {:<13} {}\n", "setting", "value", "from", "what it does");
+  std::cout << fmt::format("{:<20} {:<14} {:<13} {}\n", "setting", "value", "from", "what it does");
   for (const Knob& knob : knob_table()) {
-    std::cout << fmt::format("{:<15} {:<14} {:<13} {}\n", knob.name, knobs.text(knob.name),
+    std::cout << fmt::format("{:<20} {:<14} {:<13} {}\n", knob.name, knobs.text(knob.name),
                              knobs.origin(knob.name), knob.help);
   }
 }

@@ -2,8 +2,10 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
@@ -23,8 +25,8 @@ namespace fs = std::filesystem;
 
 struct RunFlags {
   int ranks = 0;
-  std::string hosts;
-  std::string hostfile;
+  std::optional<std::string> hosts;
+  std::optional<std::string> hostfile;
   int ssh_port = 0;
   std::string identity;
   std::string ssh_config;
@@ -35,10 +37,10 @@ struct RunFlags {
   std::vector<std::string> interfaces;
   std::string output_folder;
   std::string timeline;
-  double gloo_timeout = 0;
-  double stall_shutdown = 0;
-  double stall_warning = 0;
-  double fusion_mb = 0;
+  std::optional<double> gloo_timeout;
+  std::optional<double> stall_shutdown;
+  std::optional<double> stall_warning;
+  std::optional<double> fusion_mb;
   bool autotune = false;
   std::string autotune_log;
   int port = 0;
@@ -63,34 +65,41 @@ int count_gpus() {
 }
 
 std::vector<launch::Host> find_hosts(const RunFlags& flags) {
-  require(flags.hosts.empty() || flags.hostfile.empty(), "give -H or --hostfile, not both");
-  if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
-  if (!flags.hostfile.empty())
-    return launch::parse_hostfile(read_small_file(flags.hostfile), flags.hostfile);
+  require(!flags.hosts || !flags.hostfile, "give -H or --hostfile, not both");
+  if (flags.hosts) return launch::parse_hosts(*flags.hosts);
+  if (flags.hostfile)
+    return launch::parse_hostfile(read_small_file(*flags.hostfile), *flags.hostfile);
   // This machine: a slot for each GPU or core, and as many more as were asked for.
   const int gpus = count_gpus();
   const int slots = gpus > 0 ? gpus : static_cast<int>(usable_cores().size());
   return {{"localhost", flags.ranks > 0 ? flags.ranks : slots}};
 }
 
-// Settings of the command line reach the ranks through their environment.
+// Settings of the command line and of a file, which other hosts need not have, reach the ranks
+// through their environment.
 launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
   launch::Environment variables;
-  if (!globals.config.empty()) variables["HORON_CONFIG"] = fs::absolute(globals.config).string();
+  const Knobs knobs = globals.knobs();
+  for (const Knob& knob : knob_table()) {
+    if (knobs.origin(knob.name) == "file") variables[knob_env(knob.name)] = knobs.text(knob.name);
+  }
+  if (globals.config || process_env("HORON_CONFIG")) variables["HORON_CONFIG"] = "";
   for (const auto& [name, value] : globals.flags) variables[knob_env(name)] = value;
   const auto seconds = [](double value) { return fmt::format("{}s", value); };
-  if (flags.stall_shutdown > 0)
-    variables["HORON_STALL_SHUTDOWN_TIME"] = seconds(flags.stall_shutdown);
-  if (flags.stall_warning > 0) variables["HORON_STALL_WARNING_TIME"] = seconds(flags.stall_warning);
+  if (flags.stall_shutdown)  // 0 is Horovod's word for never
+    variables["HORON_STALL_SHUTDOWN_TIME"] =
+        *flags.stall_shutdown == 0 ? "365d" : seconds(*flags.stall_shutdown);
+  if (flags.stall_warning) variables["HORON_STALL_WARNING_TIME"] = seconds(*flags.stall_warning);
   if (flags.autotune || !flags.autotune_log.empty()) {
     const std::string file =
         flags.autotune_log.empty() ? "horon-autotune.json" : flags.autotune_log;
     variables["HORON_AUTOTUNE_FILE"] = fs::absolute(file).string();
   }
-  if (flags.fusion_mb > 0)
+  if (flags.fusion_mb)
     variables["HORON_BUCKET_BYTES"] =
-        fmt::format("{}", static_cast<uint64_t>(flags.fusion_mb * 1048576));
-  if (flags.gloo_timeout > 0) variables["HORON_TIMEOUT"] = seconds(flags.gloo_timeout);
+        fmt::format("{}", static_cast<uint64_t>(*flags.fusion_mb * 1048576));
+  if (flags.fusion_mb == 0.0) variables["HORON_FIRST_BUCKET_BYTES"] = "0";  // each tensor alone
+  if (flags.gloo_timeout) variables["HORON_TIMEOUT"] = seconds(*flags.gloo_timeout);
   if (flags.gloo) variables["HORON_CROSS_BACKEND"] = "gloo";
   if (flags.flat) variables["HORON_BACKEND"] = "gloo";
   if (!flags.interfaces.empty())
@@ -114,7 +123,66 @@ launch::SshOptions ssh_options(const RunFlags& flags, const Knobs& knobs) {
   return ssh;
 }
 
+// What the ranks will find; wrong settings are an error before there are any.
+Knobs settings_of_ranks(const launch::JobPlan& plan) {
+  const auto lookup = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = plan.environment.find(name);
+    return found == plan.environment.end() ? process_env(name) : found->second;
+  };
+  return Knobs::resolve({}, lookup, "");
+}
+
+// What every rank would say, said once.
+void check_backend(const Knobs& knobs, const launch::JobPlan& plan, bool through_mpi) {
+  const std::string& backend = knobs.text("backend");
+  const bool one_host = plan.hosts.size() == 1 || !knobs.text("host_id").empty();
+  require(backend != "self" || plan.places.size() == 1,
+          fmt::format("--backend self is for one rank, this job has {}", plan.places.size()));
+  require(backend != "local", "--backend local is for ranks that are threads; take shm");
+  require(
+      backend != "shm" || one_host,
+      fmt::format("--backend shm is for one host, this job has {}; take hier", plan.hosts.size()));
+  const bool crosses = backend == "hier" || (!one_host && (backend == "auto" || backend == "nccl"));
+  const bool by_mpi = backend == "mpi" || (crosses && knobs.text("cross_backend") == "mpi");
+  require(through_mpi || !by_mpi,
+          fmt::format("--{} mpi: then mpirun must start the ranks; say `horon run --mpi`",
+                      backend == "mpi" ? "backend" : "cross-backend"));
+  const bool here = std::all_of(plan.hosts.begin(), plan.hosts.end(), [](const launch::Host& host) {
+    return launch::is_local_host(host.name);
+  });
+  if (backend == "nccl" && here) Part::open("nccl", part_folders(knobs.text("parts")));
+}
+
+void check_flags(const RunFlags& flags, const Globals& globals) {
+  require(!globals.flags.contains("rendezvous"),
+          "--rendezvous: `horon run` serves the store itself; --rendezvous-port chooses its port");
+  require(!globals.flags.contains("secret_file"),
+          "--secret-file: `horon run` makes a secret for each job");
+  require(flags.mpi || flags.mpi_args.empty(), "--mpi-args: they are for --mpi");
+  require(flags.mpi || flags.binding_args.empty(), "--binding-args: they are for --mpi");
+  if (flags.dry_run) return;
+  for (const auto& [flag, path] : {std::pair("--ssh-identity-file", flags.identity),
+                                   std::pair("--ssh-config", flags.ssh_config)})
+    require(path.empty() || fs::exists(path), fmt::format("{}: there is no file {}", flag, path));
+}
+
+// Variables that nobody reads and that look like settings.
+std::vector<std::string> near_misses() {
+  std::vector<std::string> known;
+  for (const Knob& knob : knob_table()) known.push_back(knob_env(knob.name));
+  std::vector<std::string> notes;
+  for (const auto& [name, value] : launch::process_environment()) {
+    const bool is_long = name.size() > std::string_view("HORON_RANKS").size();
+    if (!name.starts_with("HORON_") || !is_long) continue;  // short names are near to many
+    const std::string close = nearest(name, known);
+    if (!close.empty() && close != name)
+      notes.push_back(fmt::format("{} is no setting; did you mean {}?", name, close));
+  }
+  return notes;
+}
+
 launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
+  check_flags(flags, globals);
   const Knobs knobs = globals.knobs();
   require(!globals.command.empty(),
           "no program to run: horon run -np 4 [flags] ./program [its arguments]");
@@ -146,6 +214,7 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   const bool colour = !process_env("NO_COLOR").has_value();
   plan.output = {static_cast<int>(plan.places.size()), colour && isatty(STDOUT_FILENO) == 1,
                  colour && isatty(STDERR_FILENO) == 1, flags.timestamps, flags.output_folder};
+  check_backend(settings_of_ranks(plan), plan, flags.mpi);
   plan.log_level = flags.verbose ? LogLevel::kInfo : parse_log_level(knobs.text("log_level"));
   return plan;
 }
@@ -168,7 +237,8 @@ void add_host_flags(CLI::App& run, RunFlags& flags) {
   run.add_option("-H,--hosts", flags.hosts,
                  "host:slots,host:slots,...; default: this machine, a slot "
                  "for each GPU or core");
-  run.add_option("--hostfile", flags.hostfile, "file with a line 'host slots=n' for each host");
+  run.add_option("--hostfile", flags.hostfile,
+                 "file with a line 'host slots=n' or 'host:n' for each host");
   run.add_option("-p,--ssh-port", flags.ssh_port, "port of sshd on the other hosts")
       ->check(CLI::Range(1, 65535));
   run.add_option("-i,--ssh-identity-file", flags.identity, "private key for ssh");
@@ -210,25 +280,31 @@ void add_run_flags(CLI::App& run, RunFlags& flags) {
   run.add_option("--mpi-args", flags.mpi_args, "further arguments for mpirun");
   run.add_option("--binding-args", flags.binding_args, "arguments for mpirun that bind its ranks");
   run.add_flag("--gloo", flags.gloo, "Gloo between hosts, also under mpirun");
-  run.add_option("--gloo-timeout-seconds", flags.gloo_timeout, "as --timeout");
+  const double year = 365.0 * 86400;
+  run.add_option("--gloo-timeout-seconds", flags.gloo_timeout, "as --timeout")
+      ->check(number_from(0.001, year), "");
   run.add_option("--stall-check-shutdown-time-seconds", flags.stall_shutdown,
-                 "as --stall-shutdown-time");
+                 "as --stall-shutdown-time; 0: never")
+      ->check(number_from(0, year), "");
   run.add_option("--stall-check-warning-time-seconds", flags.stall_warning,
-                 "as --stall-warning-time");
+                 "as --stall-warning-time")
+      ->check(number_from(0.001, year), "");
   run.add_flag("--autotune", flags.autotune,
                "as --autotune-file horon-autotune.json: try sizes of buckets, keep the best");
   run.add_option("--autotune-log-file", flags.autotune_log, "as --autotune-file");
-  run.add_option("--fusion-threshold-mb", flags.fusion_mb, "as --bucket-bytes, in MB");
+  run.add_option("--fusion-threshold-mb", flags.fusion_mb, "as --bucket-bytes, in MB")
+      ->check(number_from(0, 1 << 20), "");
   run.add_flag("--no-hierarchical-allreduce", flags.flat, "one level over Gloo, as --backend gloo");
 }
 
 int execute(RunFlags& flags, const Globals& globals) {
-  for (const std::string& note : flags.notes) std::cerr << "horon run: " << note << "\n";
   if (flags.check_build) {
     print_build(globals.knobs());
     return 0;
   }
   const launch::JobPlan plan = make_plan(flags, globals);
+  for (const std::string& note : near_misses()) flags.notes.push_back(note);
+  for (const std::string& note : flags.notes) std::cerr << "horon run: " << note << "\n";
   if (flags.mpi) {
     launch::MpiStart start;
     start.program = fs::read_symlink("/proc/self/exe").string();
@@ -263,6 +339,7 @@ void add_run_command(CLI::App& app, Globals& globals) {
       "Each rank finds HORON_RANK, HORON_SIZE, HORON_LOCAL_RANK, ... (and HOROVOD_RANK, ...) in "
       "its\n"
       "environment. The exit code is that of the first rank that failed.");
+  run->set_version_flag("-v,--version", fmt::format("horon {}", kVersion));
   auto flags = std::make_shared<RunFlags>();
   add_host_flags(*run, *flags);
   add_run_flags(*run, *flags);

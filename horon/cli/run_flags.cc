@@ -1,9 +1,12 @@
 #include "horon/cli/run_flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <set>
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
@@ -16,6 +19,8 @@ struct OldFlag {
   const char* names;
   int values;  // that follow it
   const char* why;
+  double low = 0;  // of its value, a number
+  double high = 0;
 };
 
 constexpr const char* kNoCycle = "there is no polling cycle";
@@ -24,22 +29,23 @@ constexpr const char* kStall = "a rank that waits is always watched and named; s
 
 constexpr std::array kNoted = {
     OldFlag{"--disable-cache", 0, "nothing is remembered between runs"},
-    OldFlag{"--cycle-time-ms", 1, kNoCycle},
-    OldFlag{"--cache-capacity", 1, "steady state negotiates nothing, so nothing is cached"},
+    OldFlag{"--cycle-time-ms", 1, kNoCycle, 0, 1e6},
+    OldFlag{"--cache-capacity", 1, "steady state negotiates nothing, so nothing is cached", 0, 1e9},
     OldFlag{"--hierarchical-allreduce", 0, "several hosts are always reduced in two levels"},
     OldFlag{"--hierarchical-allgather,--no-hierarchical-allgather", 0, "chosen by the table"},
     OldFlag{"--torus-allreduce,--no-torus-allreduce", 0, "chosen by the table"},
     OldFlag{"--no-autotune", 0, "nothing is tuned unless asked for"},
-    OldFlag{"--autotune-warmup-samples", 1, kNoTuning},
-    OldFlag{"--autotune-steps-per-sample", 1, kNoTuning},
-    OldFlag{"--autotune-bayes-opt-max-samples", 1, kNoTuning},
-    OldFlag{"--autotune-gaussian-process-noise", 1, kNoTuning},
+    OldFlag{"--autotune-warmup-samples", 1, kNoTuning, 0, 1e6},
+    OldFlag{"--autotune-steps-per-sample", 1, kNoTuning, 1, 1e6},
+    OldFlag{"--autotune-bayes-opt-max-samples", 1, kNoTuning, 1, 1e6},
+    OldFlag{"--autotune-gaussian-process-noise", 1, kNoTuning, 0, 1},
     OldFlag{"--timeline-mark-cycles,--no-timeline-mark-cycles", 0, kNoCycle},
     OldFlag{"--stall-check,--no-stall-check", 0, kStall},
     OldFlag{"--mpi-threads-disable,--no-mpi-threads-disable", 0, "MPI is always used with threads"},
     OldFlag{"--tcp", 0, "mpirun takes such choices through --mpi-args"},
-    OldFlag{"--num-nccl-streams", 1, "one stream is enough"},
-    OldFlag{"--thread-affinity", 1, "ranks get shares of the cores; --no-bind turns that off"},
+    OldFlag{"--num-nccl-streams", 1, "one stream is enough", 1, 1024},
+    OldFlag{"--thread-affinity", 1, "ranks get shares of the cores; --no-bind turns that off", 0,
+            1e6},
     OldFlag{"--log-with-timestamp,--log-without-timestamp", 0, "log lines always carry the time"},
     OldFlag{"--log-hide-timestamp,--no-log-hide-timestamp", 0, "log lines always carry the time"},
 };
@@ -61,28 +67,53 @@ std::string first_name(const OldFlag& flag) {
   return names.substr(0, names.find(','));
 }
 
-std::string normal_spelling(const std::string& word) {
-  if (word == "-np") return "--np";
-  if (word == "-cb") return "--check-build";
-  if (word == "-hostfile") return "--hostfile";
-  if (word == "-prefix-timestamp") return "--prefix-output-with-timestamp";
-  return word;
+// A word of the command line: a flag and the value that stands in the same word.
+struct Word {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+Word read_word(const std::string& word) {
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  const auto value = equals == word.npos ? std::nullopt : std::optional(word.substr(equals + 1));
+  if (name == "-np") return {"--np", value};
+  if (name == "-cb") return {"--check-build", value};
+  if (name == "-hostfile") return {"--hostfile", value};
+  if (name == "-prefix-timestamp") return {"--prefix-output-with-timestamp", value};
+  if (name.starts_with("--") || name.size() == 2) return {name, value};
+  return {word.substr(0, 2), word.substr(2)};  // -n2
 }
 
-// Words that follow the flag as its values.
-int values_of(const CLI::App& run, const std::string& word) {
-  const bool is_short = word.size() > 1 && word[1] != '-';
-  const std::string name = is_short ? word.substr(0, 2) : word.substr(0, word.find('='));
-  const CLI::Option* option = run.get_option_no_throw(name);
-  if (option == nullptr)
-    throw UsageError(fmt::format("horon run: unknown flag '{}'; see --help", word));
-  const bool has_own = is_short ? word.size() > 2 : word.find('=') != std::string::npos;
-  return has_own ? 0 : option->get_items_expected_min();
+CLI::Option& find_option(CLI::App& run, const std::string& flag, const std::string& complaint) {
+  if (CLI::Option* option = run.get_option_no_throw(flag)) return *option;
+  std::vector<std::string> known;
+  for (const CLI::Option* option : run.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string close = nearest(flag, known);
+  throw UsageError(complaint + (close.empty() ? "; see `horon run --help`"
+                                              : fmt::format("; did you mean {}?", close)));
+}
+
+// What the option itself says against the value.
+std::string complaint_about(CLI::Option& option, std::string value) {
+  try {
+    return (*option.get_validator())(value);
+  } catch (const CLI::OptionNotFound&) {  // anything goes
+    return "";
+  }
+}
+
+std::optional<bool> read_switch(std::string value) {
+  for (char& c : value) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (value == "true" || value == "yes" || value == "on") return true;
+  if (value == "false" || value == "no" || value == "off") return false;
+  return std::nullopt;
 }
 
 // "section" and "name" of a configuration file as the flag that it means.
-std::string flag_of(const std::string& section, std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
+std::string flag_of(const std::string& section, const std::string& name) {
   if (section == "autotune" || section == "stall-check")
     return name == "enabled" ? "--" + section : "--" + section + "-" + name;
   if (section == "timeline") return "--timeline-" + name;
@@ -90,65 +121,96 @@ std::string flag_of(const std::string& section, std::string name) {
   return "--" + name;
 }
 
+const std::set<std::string> kSections = {"params",      "autotune",        "timeline",
+                                         "stall-check", "library-options", "logging"};
+
+// One `name: value` of a configuration file as words of the command line.
+std::vector<std::string> words_of(CLI::App& run, const std::string& flag, const std::string& value,
+                                  const std::string& where) {
+  CLI::Option& option = find_option(run, flag, fmt::format("{}: unknown flag {}", where, flag));
+  if (option.get_items_expected_max() == 0) {
+    const auto yes = read_switch(value);
+    require(yes.has_value(), fmt::format("{}: '{}' is neither true nor false", where, value));
+    return *yes ? std::vector{flag} : std::vector<std::string>();  // off unless given
+  }
+  const std::string wrong = complaint_about(option, value);
+  require(wrong.empty(), fmt::format("{}: {}", where, wrong));
+  if (option.get_items_expected_min() == 0) return {flag + "=" + value};
+  return {flag, value};
+}
+
 }  // namespace
 
-std::vector<std::string> flags_of_config(std::string_view text, std::string_view path) {
+std::function<std::string(const std::string&)> number_from(double low, double high) {
+  return [=](const std::string& text) {
+    const auto number = parse_number(text);
+    if (number && *number >= low && *number <= high) return std::string();
+    return fmt::format("'{}' is not a number from {} to {}", text, low, high);
+  };
+}
+
+std::vector<std::string> flags_of_config(CLI::App& run, std::string_view text,
+                                         std::string_view path) {
   std::vector<std::string> flags;
   std::string section;
   int number = 0;
   for (size_t start = 0; start < text.size();) {
     const size_t end = std::min(text.find('\n', start), text.size());
-    const std::string_view line =
-        text.substr(start, end - start).substr(0, text.substr(start, end - start).find('#'));
+    const std::string_view line = text.substr(start, end - start);
     start = end + 1;
     ++number;
     const std::string_view body = trim(line);
-    if (body.empty() || body == "---") continue;
+    if (body.empty() || body.front() == '#' || body == "---") continue;
+    const std::string place = fmt::format("{}:{}", path, number);
     const size_t colon = body.find(':');
     require(colon != body.npos && colon > 0 && body.front() != '-',
-            fmt::format("{}:{}: expected 'name: value', got '{}'", path, number, body));
-    std::string name(trim(body.substr(0, colon)));
-    std::string value(trim(body.substr(colon + 1)));
-    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
-        value.back() == value.front())
-      value = value.substr(1, value.size() - 2);
-    const bool nested = line.front() == ' ' || line.front() == '\t';
-    if (!nested) section.clear();
-    if (value.empty()) {
+            fmt::format("{}: expected 'name: value', got '{}'", place, body));
+    const std::string given(trim(body.substr(0, colon)));
+    const std::string where = fmt::format("{}: {}", place, given);
+    std::string name = given;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (line.front() != ' ' && line.front() != '\t') section.clear();
+    const std::string_view rest = trim(body.substr(colon + 1));
+    if (rest.empty() || rest.front() == '#') {
+      require(kSections.contains(name), fmt::format("{}: neither a section ({}) nor 'name: value'",
+                                                    where, fmt::join(kSections, ", ")));
       section = name;
-      std::replace(section.begin(), section.end(), '_', '-');
       continue;
     }
-    if (name == "controller") {
-      flags.push_back("--" + value);
-      continue;
-    }
-    const std::string flag = flag_of(section, name);
-    const bool yes = value == "true" || value == "True" || value == "yes";
-    const bool no = value == "false" || value == "False" || value == "no";
-    if (yes) flags.push_back(flag);
-    if (no) continue;  // every switch is off unless given
-    if (!yes) flags.insert(flags.end(), {flag, value});
+    const std::string value = unquote(rest, place);
+    const std::string flag = name == "controller" ? "--" + value : flag_of(section, name);
+    require(flag != "--config-file", where + ": one file does not name another");
+    const auto words = words_of(run, flag, name == "controller" ? "true" : value, where);
+    flags.insert(flags.end(), words.begin(), words.end());
   }
   return flags;
 }
 
-RunArguments split_run_arguments(const CLI::App& run, const std::vector<std::string>& arguments) {
+RunArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& arguments) {
   RunArguments result;
   std::vector<std::string> from_file;
   size_t at = 0;
   while (at < arguments.size()) {
-    const std::string word = normal_spelling(arguments[at]);
+    const std::string& word = arguments[at];
     if (word.empty() || word == "-" || word.front() != '-') break;
     ++at;
     if (word == "--") break;
-    const int values = values_of(run, word);
-    std::vector<std::string> words = {word};
-    for (int i = 0; i < values && at < arguments.size(); ++i) words.push_back(arguments[at++]);
-    const bool is_file = word == "--config-file" || word.starts_with("--config-file=");
-    if (is_file) {
-      const std::string path = words.size() > 1 ? words[1] : word.substr(word.find('=') + 1);
-      for (std::string& flag : flags_of_config(read_small_file(path), path))
+    Word read = read_word(word);
+    const CLI::Option& option =
+        find_option(run, read.name, fmt::format("horon run: unknown flag '{}'", word));
+    const int least = option.get_items_expected_min();
+    const int most = option.get_items_expected_max();
+    const bool has_more = at + 1 < arguments.size();
+    if (least < most && !read.value && has_more &&
+        (arguments[at] == "true" || arguments[at] == "false"))
+      read.value = arguments[at++];  // else it is the program
+    std::vector<std::string> words = {read.name};
+    if (read.value && least == 0) words.back() += "=" + *read.value;
+    if (read.value && least > 0) words.push_back(*read.value);
+    const int follow = read.value ? 0 : least;
+    for (int i = 0; i < follow && at < arguments.size(); ++i) words.push_back(arguments[at++]);
+    if (read.name == "--config-file" && words.size() > 1) {
+      for (std::string& flag : flags_of_config(run, read_small_file(words[1]), words[1]))
         from_file.push_back(std::move(flag));
     } else {
       result.flags.insert(result.flags.end(), words.begin(), words.end());
@@ -169,6 +231,7 @@ void add_horovod_flags(CLI::App& run, std::vector<std::string>& notes) {
             : run.add_option_function<std::vector<std::string>>(
                   flag.names, [action](const std::vector<std::string>&) { action(); }, help);
     if (flag.values > 0) option->expected(flag.values);
+    if (flag.high > 0) option->check(number_from(flag.low, flag.high), "");
     option->group(group);
   };
   for (const OldFlag& flag : kNoted) {

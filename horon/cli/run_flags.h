@@ -1,7 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <map>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,13 +16,17 @@ struct RunArguments {
 };
 
 // Splits at the first word that is neither a flag of `run` nor the value of one (or after "--"),
-// and spells -np, -cb and -hostfile as CLI11 wants them. Flags of a --config-file come first, so
+// and spells flags as CLI11 wants them: -np=2 as --np 2. Flags of a --config-file come first, so
 // that the command line wins.
-RunArguments split_run_arguments(const CLI::App& run, const std::vector<std::string>& arguments);
+RunArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& arguments);
 
-// What a horovodrun configuration file (YAML: sections of `name: value`) says, as flags. UsageError
-// with the line for what is not such a file. Pure.
-std::vector<std::string> flags_of_config(std::string_view text, std::string_view path);
+// What a horovodrun configuration file (YAML: sections of `name: value`) says, as flags of `run`.
+// UsageError with the line for an unknown name or a bad value.
+std::vector<std::string> flags_of_config(CLI::App& run, std::string_view text,
+                                         std::string_view path);
+
+// For CLI11: a number from low to high, and nothing else (NaN and infinity are no numbers here).
+std::function<std::string(const std::string&)> number_from(double low, double high);
 
 // Adds the flags of horovodrun that need nothing here: each given one adds a line to `notes` that
 // says why. Those that would be wrong to ignore end in a UsageError.

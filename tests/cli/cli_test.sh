@@ -28,7 +28,7 @@ usage 2 "cannot be opened" bench allreduce --backends raw_mpi --parts /nowhere
 usage 2 "is not a duration" demo --timeout soon
 usage 2 "unknown setting 'tiemout'" info --config <(echo "tiemout = 5s")
 usage 2 "cannot read the settings file" info --config /nowhere/at/all
-HORON_HEAP_BYTES=lots usage 2 "setting 'heap_bytes' (environment)" info
+HORON_HEAP_BYTES=lots usage 2 "HORON_HEAP_BYTES (environment): 'lots' is not a size" info
 usage 14 "No such file or directory" bench allreduce --json /nowhere/at/all.json
 usage 2 "unexpected\|not expected" info --colour
 
