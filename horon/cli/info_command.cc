@@ -76,14 +76,15 @@ void add_info_command(CLI::App& app, Globals& globals) {
   info->add_flag("--algorithms", choice->algorithms, "the table by which algorithms are chosen");
   add_knob_flags(*info, globals);
   info->callback([choice, &globals] {
+    const Knobs knobs = globals.knobs();
     if (choice->markdown) {
       std::cout << knob_docs();
     } else if (choice->algorithms) {
       std::cout << AlgorithmTable::print();
     } else if (choice->knobs) {
-      print_knobs(globals.knobs());
+      print_knobs(knobs);
     } else {
-      print_info(globals.knobs());
+      print_info(knobs);
     }
   });
 }

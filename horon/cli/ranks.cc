@@ -2,16 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
@@ -70,11 +71,15 @@ class Children {
   std::vector<pid_t> children_;
 };
 
-std::string read_all(const std::string& path) {
-  const std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return std::string(trim(text.str()));
+// What ranks said, as one line: what several say is said once.
+std::string said_in(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    if (!trim(line).empty() && std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(line);
+  }
+  return fmt::format("{}", fmt::join(lines, " | "));
 }
 
 bool is_on_path(const std::string& program) {
@@ -104,7 +109,7 @@ std::string run_ranks(const RankJob& job, const std::string& message) {
     if (job.mpirun.empty()) command.insert(command.end(), {"--rank", std::to_string(rank)});
     children.start(command, log);
   }
-  if (!children.wait()) throw Error("a rank failed: " + read_all(log), ExitCode::kLaunch);
+  if (!children.wait()) throw Error("a rank failed: " + said_in(log), ExitCode::kLaunch);
   return store->get("result", soon);
 }
 

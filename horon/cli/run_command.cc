@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 
 struct RunFlags {
   int ranks = 0;
-  std::optional<std::string> hosts;
-  std::optional<std::string> hostfile;
+  std::string hosts;
+  std::string hostfile;
   int ssh_port = 0;
   std::string identity;
   std::string ssh_config;
@@ -65,10 +65,10 @@ int count_gpus() {
 }
 
 std::vector<launch::Host> find_hosts(const RunFlags& flags) {
-  require(!flags.hosts || !flags.hostfile, "give -H or --hostfile, not both");
-  if (flags.hosts) return launch::parse_hosts(*flags.hosts);
-  if (flags.hostfile)
-    return launch::parse_hostfile(read_small_file(*flags.hostfile), *flags.hostfile);
+  require(flags.hosts.empty() || flags.hostfile.empty(), "give -H or --hostfile, not both");
+  if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
+  if (!flags.hostfile.empty())
+    return launch::parse_hostfile(read_small_file(flags.hostfile), flags.hostfile);
   // This machine: a slot for each GPU or core, and as many more as were asked for.
   const int gpus = count_gpus();
   const int slots = gpus > 0 ? gpus : static_cast<int>(usable_cores().size());
@@ -345,6 +345,10 @@ void add_run_command(CLI::App& app, Globals& globals) {
   add_run_flags(*run, *flags);
   add_horovod_flags(*run, flags->notes);
   add_knob_flags(*run, globals);
+  for (const char* name : {"--hosts", "--hostfile", "--ssh-identity-file", "--ssh-config",
+                           "--remote-horon", "--workdir", "-x", "--network-interfaces",
+                           "--output-filename", "--timeline-filename", "--autotune-log-file"})
+    run->get_option(name)->check(not_empty, "");
   for (CLI::Option* option : run->get_options()) {
     if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
       option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

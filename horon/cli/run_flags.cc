@@ -149,6 +149,8 @@ std::function<std::string(const std::string&)> number_from(double low, double hi
   };
 }
 
+std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
+
 std::vector<std::string> flags_of_config(CLI::App& run, std::string_view text,
                                          std::string_view path) {
   std::vector<std::string> flags;

@@ -27,6 +27,8 @@ std::vector<std::string> flags_of_config(CLI::App& run, std::string_view text,
 
 // For CLI11: a number from low to high, and nothing else (NaN and infinity are no numbers here).
 std::function<std::string(const std::string&)> number_from(double low, double high);
+// Not what is left of an unset variable of a script.
+std::string not_empty(const std::string& text);
 
 // Adds the flags of horovodrun that need nothing here: each given one adds a line to `notes` that
 // says why. Those that would be wrong to ignore end in a UsageError.

@@ -96,6 +96,8 @@ class Settings(InputTest):
                 self.refuse("info", "--config", file, says=says)
         self.refuse_run("--config", "nowhere", says="'nowhere'")
         self.refuse_run("--config", "", says="''")
+        for flag in ("--knobs", "--knobs-md", "--algorithms"):
+            self.refuse("info", flag, "--config", "nowhere", says="'nowhere'")
 
     def test_words_in_any_case_and_quotes(self):
         file = self.write("settings", "backend = SHM\nlog_level = \"Warning\"\ntimeline = 'a # b'\ntimeout=\"7s\" # so\n"
@@ -210,7 +212,6 @@ class Run(InputTest):
                            ("a slots=-1\n", "hosts:1"), ("a:0\n", "hosts:1"), ("", "no hosts"), ("-oProxy\n", "hosts:1")):
             with self.subTest(text=text):
                 self.refuse("run", "--hostfile", self.write("hosts", text), *STARTED, says=says)
-        self.refuse_run("-H", "", says="-H")
         self.refuse_run("-H", "localhost:1", says="slot")
         self.refuse_run("-H", "localhost:2,localhost:2", says="twice")
 
@@ -219,6 +220,11 @@ class Run(InputTest):
         self.refuse_run("-H", "far.example:2", "--ssh-config", "nowhere", says=["--ssh-config", "nowhere"])
         self.refuse("run", "--hostfile", "nowhere", *STARTED, says="nowhere", code=14)
         self.refuse("run", "--config-file", "nowhere", *STARTED, says="nowhere", code=14)
+
+    def test_empty_names(self):
+        for flag in ("-H", "--hostfile", "--workdir", "--ssh-identity-file", "--ssh-config", "--remote-horon", "-x",
+                     "--network-interfaces", "--output-filename", "--timeline-filename", "--autotune-log-file"):
+            self.refuse_run(flag, "", says=["empty", flag.lstrip("-") if flag != "-H" else "--hosts"])
 
     def test_arguments_for_mpirun_without_it(self):
         for flag in ("--mpi-args", "--binding-args"):
@@ -255,6 +261,11 @@ class Others(InputTest):
             self.refuse("bench", command, "--peers", "nowhere", says=["--peers", "nowhere"])
             self.refuse("bench", command, "--peers", "/bin/sh", "--peer-script", "nowhere", says=["--peer-script", "nowhere"])
         self.refuse("bench", "train", "--parts", "/nowhere", says="part 'train' cannot be opened")
+
+    def test_what_two_ranks_say_is_said_once(self):
+        done = self.horon("demo", "--heap-bytes", "1MB")
+        self.assertEqual(done.returncode, 15)
+        self.assertEqual((done.stderr.count("\n"), done.stderr.count("heap of 1 MB")), (1, 1), done.stderr)
 
     def timeline(self, name, rank, tail=""):
         head = json.dumps({"horon_timeline": 1, "rank": rank, "sync_ns": [1000, 2000, 3000]})
