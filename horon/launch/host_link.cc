@@ -31,10 +31,10 @@ struct Pipe {
 
 }  // namespace
 
-HostLink::HostLink(const JobPlan& plan, const Host& host, const std::string& folder,
+HostLink::HostLink(const JobPlan& plan, const Host& host, bool local,
                    const std::vector<int>& forked)
-    : plan_(plan), host_(host), local_(is_local_host(host.name)) {
-  local_ ? start_here(folder, forked) : start_there();
+    : plan_(plan), host_(host), local_(local) {
+  local_ ? start_here(forked) : start_there();
 }
 
 HostLink::~HostLink() {
@@ -43,7 +43,8 @@ HostLink::~HostLink() {
   kill_hard();
 }
 
-void HostLink::start_here(const std::string& folder, const std::vector<int>& forked) {
+void HostLink::start_here(const std::vector<int>& forked) {
+  folder_.emplace("horon-job");
   Pipe down;
   Pipe up;
   pid_ = fork();
@@ -52,7 +53,7 @@ void HostLink::start_here(const std::string& folder, const std::vector<int>& for
     down.write.reset();
     up.read.reset();
     for (const int fd : forked) close(fd);
-    _exit(run_agent({down.read.get(), up.write.get(), 0, false, folder}));
+    _exit(run_agent({down.read.get(), up.write.get(), 0, false, folder_->path()}));
   }
   to_ = std::move(down.write);
   from_ = std::move(up.read);

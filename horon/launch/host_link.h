@@ -20,10 +20,9 @@ class HostLink {
     std::function<void(const FromAgent& message)> on_message;
     std::function<void()> on_end;  // the agent is gone; why() says more
   };
-  // Starts the agent. `forked` are descriptors that a fork must close. Call connect() before
-  // anything else happens.
-  HostLink(const JobPlan& plan, const Host& host, const std::string& folder,
-           const std::vector<int>& forked);
+  // Starts the agent; `local`: without ssh. `forked` are descriptors that a fork must close. Call
+  // connect() before anything else happens.
+  HostLink(const JobPlan& plan, const Host& host, bool local, const std::vector<int>& forked);
   ~HostLink();
   HostLink(const HostLink&) = delete;
   HostLink& operator=(const HostLink&) = delete;
@@ -42,13 +41,15 @@ class HostLink {
   std::string why();
 
  private:
-  void start_here(const std::string& folder, const std::vector<int>& forked);
+  void start_here(const std::vector<int>& forked);
   void start_there();
   void on_words();
 
   const JobPlan& plan_;
   Host host_;
   bool local_;
+  // Of a local agent, which removes it, too: whoever of the two is left does.
+  std::optional<TempFolder> folder_;
   pid_t pid_ = -1;
   Fd to_;
   Fd from_;

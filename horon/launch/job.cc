@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "horon/base/error.h"
 #include "horon/base/event_loop.h"
@@ -26,21 +26,23 @@ namespace {
 
 constexpr auto kPing = std::chrono::seconds(5);
 constexpr auto kFarewell = std::chrono::seconds(4);  // for agents to clean up
+constexpr auto kBriefly = std::chrono::seconds(1);   // the same, for agents without ranks
+// For the rank that a witness has lost, to say why and end by itself.
+constexpr auto kHearOut = std::chrono::seconds(2);
 
 class Launcher {
  public:
   // Agents of this host are forks: they come before anything that a fork should not have.
-  explicit Launcher(const JobPlan& plan) : plan_(plan), folder_("horon-job") {
-    std::vector<int> forked;
-    for (const Host& host : plan.hosts) {
-      // Each local agent removes its own folder.
-      const std::string folder = folder_.path() + "/" + std::to_string(links_.size());
-      if (mkdir_private(folder) != 0) throw io_error("mkdir " + folder);
-      links_.push_back(std::make_unique<HostLink>(plan, host, folder, forked));
+  explicit Launcher(const JobPlan& plan) : plan_(plan) {
+    const std::vector<bool> local = find_local_hosts();
+    // A launcher that sleeps would be taken for dead by the agents of other hosts.
+    if (std::find(local.begin(), local.end(), false) != local.end()) signal(SIGTSTP, SIG_IGN);
+    std::vector<int> forked = {signals_->fd()};
+    for (size_t i = 0; i < plan.hosts.size(); ++i) {
+      links_.push_back(std::make_unique<HostLink>(plan, plan.hosts[i], local[i], forked));
       const auto more = links_.back()->descriptors();
       forked.insert(forked.end(), more.begin(), more.end());
     }
-    signals_ = std::make_unique<SignalFd>(std::initializer_list<int>{SIGINT, SIGTERM, SIGHUP});
     loop_ = std::make_unique<EventLoop>();
     output_ =
         std::make_unique<Output>(plan.output, [this] { loop_->post([this] { pause(false); }); });
@@ -68,7 +70,15 @@ class Launcher {
   }
 
  private:
-  static int mkdir_private(const std::string& path) { return mkdir(path.c_str(), 0700); }
+  // Names may take long to look up, and nothing wakes us from that but the end; afterwards signals
+  // wait for the loop.
+  std::vector<bool> find_local_hosts() {
+    const LeaveOnSignal leave;
+    std::vector<bool> local;
+    for (const Host& host : plan_.hosts) local.push_back(is_local_host(host.name));
+    signals_ = std::make_unique<SignalFd>(std::initializer_list<int>{SIGINT, SIGTERM, SIGHUP});
+    return local;
+  }
 
   StoreServer::Options server_options() const {
     StoreServer::Options options;
@@ -194,20 +204,29 @@ class Launcher {
     output_->finish(ended.rank);
     ended_.insert(ended.rank);
     if (ended.status != 0) {
-      failures_.push_back(
-          {ended.rank, link.host().name, ended.status, ended.problem, Clock::now(), told_});
-      if (!told_ && signal_count_ == 0) tell_others();
+      failures_.push_back({ended.rank, link.host().name, ended.status, ended.problem, sent_});
+      if (signal_count_ == 0) is_witness(failures_.back()) ? hear_out() : tell_others();
     }
     if (ended_.size() == plan_.places.size()) finish();
   }
 
+  void hear_out() {
+    loop_->after(kHearOut, [this] { tell_others(); });
+  }
+
   void tell_others() {
-    told_ = true;
-    send_all(SignalRanks{SIGTERM});
+    if (std::exchange(told_, true)) return;
+    signal_all(SIGTERM);
     loop_->after(plan_.grace, [this] { end_hard(); });
   }
 
+  void signal_all(int signal) {
+    sent_.push_back(signal);
+    send_all(SignalRanks{signal});
+  }
+
   void end_hard() {
+    sent_.push_back(SIGKILL);
     send_all(EndRanks{});
     // Agents that do not answer: their guardians do the rest when we are gone.
     loop_->after(kFarewell, [this] { finish(); });
@@ -231,7 +250,7 @@ class Launcher {
       // Ranks of a killed agent of this host are now our children; of another, its guardian's.
       if (link.is_local() && pids_.contains(place.rank)) kill(-pids_[place.rank], SIGKILL);
     }
-    if (!told_) tell_others();
+    tell_others();
     if (ended_.size() == plan_.places.size()) finish();
   }
 
@@ -239,10 +258,10 @@ class Launcher {
     while (const int signal = signals_->next()) {
       ++signal_count_;
       if (signal_count_ == 1) {
+        if (!started_) return finish();
         log_.info("signal {}: passed on to the ranks", signal);
-        send_all(SignalRanks{signal == SIGHUP ? SIGTERM : signal});
+        signal_all(signal == SIGHUP ? SIGTERM : signal);
         loop_->after(plan_.stop_grace, [this] { end_hard(); });
-        if (!started_) finish();
       } else {
         end_hard();
       }
@@ -266,21 +285,27 @@ class Launcher {
   void farewell() {
     leaving_ = true;
     for (auto& link : links_) link->close_input();
-    const Deadline deadline = Deadline::after(kFarewell);
+    const Deadline deadline = Deadline::after(started_ ? kFarewell : kBriefly);
+    // An ssh without an agent behind it has nothing to clean up.
     const auto all_ended = [&] {
       return std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
-        return link->has_ended() || lost_.contains(link.get());
+        return link->has_ended() || lost_.contains(link.get()) || !ready_.contains(link.get());
       });
     };
     while (!all_ended() && !deadline.passed()) loop_->run_once(deadline);
   }
 
   int report() {
+    const bool interrupted = signal_count_ > 0;
     if (!problems_.empty()) {
       output_->say(
           fmt::format("horon run: {} of {} host(s) failed:", problems_.size(), links_.size()));
       for (const std::string& problem : problems_) output_->say("  " + problem);
     }
+    if (interrupted && !started_)
+      output_->say("horon run: interrupted before any rank was started");
+    if (interrupted && (!started_ || (problems_.empty() && is_interruption(failures_))))
+      return static_cast<int>(ExitCode::kInterrupted);
     if (!failures_.empty() && problems_.empty()) {
       const RankFailure& culprit = choose_culprit(failures_);
       output_->say("horon run: " + describe_failure(culprit));
@@ -289,12 +314,10 @@ class Launcher {
       for (const std::string& line : lines) output_->say("    " + line);
       return exit_status(culprit.status);
     }
-    if (!problems_.empty()) return static_cast<int>(ExitCode::kLaunch);
-    return signal_count_ > 0 ? static_cast<int>(ExitCode::kInterrupted) : 0;
+    return problems_.empty() ? 0 : static_cast<int>(ExitCode::kLaunch);
   }
 
   const JobPlan& plan_;
-  TempFolder folder_;
   Log log_;
   Secret secret_ = Secret::random();
   std::unique_ptr<EventLoop> loop_;  // outlives all that use it
@@ -309,7 +332,8 @@ class Launcher {
   std::set<int> ended_;
   std::map<int, pid_t> pids_;
   std::vector<RankFailure> failures_;
-  bool started_ = false;  // ranks were, or are being
+  std::vector<int> sent_;  // signals to the ranks
+  bool started_ = false;   // ranks were, or are being
   bool told_ = false;
   bool leaving_ = false;
   bool finished_ = false;
@@ -352,8 +376,6 @@ int run_job(const JobPlan& plan) {
   keep_standard_descriptors();
   adopt_orphans();
   signal(SIGPIPE, SIG_IGN);
-  // A launcher that sleeps would be taken for dead by the agents of other hosts.
-  if (plan.hosts.size() > 1 || !is_local_host(plan.hosts.front().name)) signal(SIGTSTP, SIG_IGN);
   Launcher launcher(plan);
   return launcher.run();
 }

@@ -21,7 +21,7 @@ struct JobPlan {
   std::vector<std::string> exports;  // variables of ours that travel besides the usual ones
   SshOptions ssh;
   Milliseconds start_timeout{30000};
-  Milliseconds grace{5000};        // for the others after one rank failed
+  Milliseconds grace{5000};        // for the others, once one rank failed and they were told
   Milliseconds stop_grace{30000};  // for all after a signal to us
   std::string interface;           // for the store between hosts; empty: what ssh used
   int port = 0;                    // of the store; 0: any
@@ -36,8 +36,9 @@ bool is_local_host(const std::string& name);
 // What would be started where, for people. No values of variables.
 std::string describe_plan(const JobPlan& plan);
 
-// Starts, watches and ends the job. Returns its exit code: 0, that of the first rank that failed,
-// 15 if a host could not be reached or was lost, 75 if it was interrupted and all ranks ended well.
+// Starts, watches and ends the job. Returns its exit code: 0, that of the rank to blame (verdict.h),
+// 15 if a host could not be reached or was lost, 75 if it was interrupted and every rank ended well
+// or of that signal.
 // When it returns no process of the job is left on any host that can be reached. Takes over the
 // calling process: its signals and children.
 int run_job(const JobPlan& plan);

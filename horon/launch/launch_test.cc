@@ -158,24 +158,53 @@ TEST(AgentMessages, ReadBackAndRefuseTheRest) {
   EXPECT_THROW(unpack_from_agent(good + "x"), Error);
 }
 
+constexpr int status_of(int code) { return code << 8; }
+constexpr int kPeerLost = status_of(10);
+
+int blamed(const std::vector<RankFailure>& failures) { return choose_culprit(failures).rank; }
+
 TEST(Verdict, BlamesTheOneThatFailedByItself) {
-  const auto t0 = Clock::now();
-  const auto at = [&](int ms) { return t0 + Milliseconds(ms); };
-  const int peer_lost = 10 << 8;
-  EXPECT_EQ(
-      choose_culprit({{0, "a", peer_lost, "", at(0), false}, {1, "b", SIGKILL, "", at(3), false}})
-          .rank,
-      1);
-  EXPECT_EQ(
-      choose_culprit({{0, "a", 1 << 8, "", at(0), false}, {1, "b", SIGTERM, "", at(3), true}}).rank,
-      0);
-  EXPECT_EQ(
-      choose_culprit({{0, "a", peer_lost, "", at(0), false}, {1, "b", 1 << 8, "", at(2000), false}})
-          .rank,
-      0);
-  EXPECT_NE(describe_failure({1, "b", SIGKILL, "", at(0), false})
-                .find("rank 1 on b was killed by signal 9"),
-            std::string::npos);
+  EXPECT_EQ(blamed({{0, "a", status_of(1), "", {}}, {1, "b", status_of(2), "", {}}}), 0);
+  EXPECT_EQ(blamed({{0, "a", kPeerLost, "", {}}, {1, "b", SIGKILL, "", {}}}), 1);
+  EXPECT_EQ(blamed({{0, "a", kPeerLost, "", {}}, {1, "b", 0, "cannot run", {}}}), 1);
+  // However late, also after it was told to stop.
+  EXPECT_EQ(blamed({{0, "a", kPeerLost, "", {}}, {1, "b", status_of(1), "", {SIGTERM}}}), 1);
+  EXPECT_EQ(blamed({{0, "a", kPeerLost, "", {}}, {1, "b", SIGSEGV, "", {SIGTERM, SIGKILL}}}), 1);
+  // A SIGKILL that was not ours.
+  EXPECT_EQ(blamed({{0, "a", kPeerLost, "", {}}, {1, "b", SIGKILL, "", {SIGTERM}}}), 1);
+}
+
+TEST(Verdict, WhoeverEndsAsToldIsNotToBlame) {
+  for (const int status : {SIGTERM, SIGKILL, status_of(128 + SIGTERM), status_of(75)}) {
+    const RankFailure told{1, "b", status, "", {SIGTERM, SIGKILL}};
+    EXPECT_EQ(blamed({told, {0, "a", status_of(1), "", {SIGTERM}}}), 0) << status;
+    EXPECT_EQ(blamed({told, {2, "a", kPeerLost, "", {SIGTERM}}}), 2) << status;
+    EXPECT_EQ(blamed({told}), 1) << status;
+    const RankFailure untold{1, "b", status, "", {}};
+    EXPECT_EQ(blamed({{0, "a", kPeerLost, "", {}}, untold}), 1) << status;
+  }
+}
+
+TEST(Verdict, AnInterruptionIsNobodysFailure) {
+  const std::vector<int> sent = {SIGINT};
+  EXPECT_TRUE(is_interruption({}));
+  EXPECT_TRUE(is_interruption({{0, "a", SIGINT, "", sent},
+                               {1, "a", status_of(75), "", sent},
+                               {2, "a", status_of(130), "", sent},
+                               {3, "a", kPeerLost, "", sent}}));
+  EXPECT_FALSE(is_interruption({{0, "a", SIGINT, "", sent}, {1, "a", status_of(1), "", sent}}));
+  EXPECT_FALSE(is_interruption({{0, "a", SIGTERM, "", sent}}));
+  EXPECT_FALSE(is_interruption({{0, "a", kPeerLost, "", {}}}));
+  EXPECT_FALSE(is_interruption({{0, "a", SIGKILL, "", {SIGINT, SIGKILL}}}));
+}
+
+TEST(Verdict, SaysWhoKilled) {
+  EXPECT_EQ(describe_failure({1, "b", SIGKILL, "", {}}),
+            "rank 1 on b was killed by signal 9 (Killed); was the host out of memory?");
+  EXPECT_EQ(describe_failure({1, "b", SIGKILL, "", {SIGINT, SIGKILL}}),
+            "rank 1 on b was killed by signal 9 (Killed), sent by horon run");
+  EXPECT_EQ(describe_failure({1, "b", status_of(3), "", {SIGTERM}}),
+            "rank 1 on b ended with status 3");
 }
 
 TEST(Lines, AreNeverTorn) {

@@ -159,6 +159,20 @@ void keep_standard_descriptors() {
   }
 }
 
+LeaveOnSignal::LeaveOnSignal() {
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler == SIG_IGN) continue;
+    struct sigaction action {};
+    action.sa_handler = [](int) { _exit(static_cast<int>(ExitCode::kInterrupted)); };
+    sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+LeaveOnSignal::~LeaveOnSignal() {
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 bool end_descendants() {

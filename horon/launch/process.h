@@ -1,7 +1,9 @@
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,20 @@ std::string output_of(const std::vector<std::string>& command);
 // Opens /dev/null in the place of a closed stdin, stdout or stderr, so that no pipe takes its
 // number.
 void keep_standard_descriptors();
+
+// While it lives SIGINT, SIGTERM and SIGHUP (unless ignored) end this process at once with exit
+// code 75: for the time before anything was made or started.
+class LeaveOnSignal {
+ public:
+  LeaveOnSignal();
+  ~LeaveOnSignal();
+  LeaveOnSignal(const LeaveOnSignal&) = delete;
+  LeaveOnSignal& operator=(const LeaveOnSignal&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
 
 // From now on processes whose parents end become our children, not init's.
 void adopt_orphans();

@@ -7,7 +7,7 @@ import tempfile
 import time
 import unittest
 
-from support import (HORON, RANK, Hosts, LaunchTest, comm, is_zombie, main, processes, read, run, wait_until,
+from support import (HORON, RANK, SLACK, Hosts, Job, LaunchTest, comm, is_zombie, main, processes, read, run, wait_until,
                      why_no_namespaces)
 
 REASON = why_no_namespaces()
@@ -122,6 +122,38 @@ class HostsThatFail(LaunchTest):
         self.assertEqual(job.status, 15, job.err)
         self.assertIn(f"{HOSTS.address(1)}: timed out", job.err)
 
+    def assert_stops(self, job, seconds=2):
+        """The first signal while hosts are waited for: 75, at once."""
+        before = time.monotonic()
+        os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon"][0], signal.SIGINT)
+        job.finish(10)
+        self.assertEqual(job.status, 75, job.err)
+        self.assertLess(time.monotonic() - before, seconds * SLACK)
+        self.assert_gone(job, 0.5)
+        wait_until(lambda: not HOSTS.agents(), 5, "no agent left")
+
+    def test_interrupted_while_one_of_three_hosts_is_waited_for(self):
+        os.kill(HOSTS.sshd[1].pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, HOSTS.sshd[1].pid, signal.SIGCONT)
+        job = HOSTS.job("-np", "3", "-H", spec(1, 0, 1, 2), RANK, "sum")
+        self.addCleanup(job.close)
+        wait_until(lambda: len(HOSTS.agents()) == 3, 10, "an agent here, agent and guardian there")
+        self.assert_stops(job)
+        self.assertIn("interrupted before any rank was started", job.err)
+
+    def test_interrupted_while_a_name_is_looked_up(self):
+        HOSTS.firewall(1, "-I", "INPUT", "-p", "udp", "--dport", "53", "-j", "DROP")
+        self.addCleanup(HOSTS.firewall, 1, "-D", "INPUT", "-p", "udp", "--dport", "53", "-j", "DROP")
+        with open(HOSTS.path("resolv.conf"), "w") as file:
+            file.write(f"nameserver {HOSTS.address(1)}\noptions timeout:20 attempts:1\n")
+        job = Job(["-np", "1", "-H", "silence.example:1", "true"],
+                  prefix=[*HOSTS.inside(0), "unshare", "-m", "sh", "-c",
+                          f"mount --bind {HOSTS.path('resolv.conf')} /etc/resolv.conf && exec \"$@\"", "sh"])
+        self.addCleanup(job.close)
+        wait_until(lambda: b":0035" in b"".join(read(f"/proc/{pid}/net/udp") for pid in HOSTS.pids(0)[:1]), 10,
+                   "a question to the name server")
+        self.assert_stops(job)
+
     def test_no_horon_there_or_another_version(self):
         job = HOSTS.run("-np", "1", "-H", spec(1, 1), "--remote-horon", "/no/such/horon", "true")
         self.assertEqual(job.status, 15, job.err)
@@ -210,7 +242,7 @@ class NothingIsLeft(LaunchTest):
         job = self.begin()
         os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon"][0], signal.SIGTERM)
         job.finish(10)
-        self.assertEqual(job.status, 143, job.err)
+        self.assertEqual(job.status, 75, job.err)
         self.assert_all_gone(job)
 
 

@@ -2,7 +2,8 @@
 //   sum              joins, all-reduces rank + 1, prints "sum S of N over BACKEND"
 //   until FILE       all-reduces again and again until FILE is there; prints the longest pause
 //   late FILE        rank 1 joins only when FILE is there; then as sum
-//   mpi              calls MPI itself, too: both must see the same world
+//   leave            rank 1 lets go of the others, says why a second later and ends with 3; they
+//   wait for it mpi              calls MPI itself, too: both must see the same world
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -55,6 +56,19 @@ void run_until(Communicator& comm, const std::string& path) {
   std::cout << fmt::format("rounds {} longest {:.3f}\n", rounds, longest) << std::flush;
 }
 
+// As a program that unwinds after an error of its own, and takes its time.
+int leave(std::unique_ptr<Communicator> comm) {
+  all_reduce_once(*comm);
+  if (comm->rank() != 1) {
+    all_reduce_once(*comm);
+    return 0;
+  }
+  comm.reset();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::cerr << "the real reason\n";
+  return 3;
+}
+
 #ifdef HORON_TEST_MPI
 void check_mpi(Communicator& comm) {
   int rank = -1;
@@ -85,7 +99,8 @@ int run(int argc, char** argv) {
   const horon::Stopwatch watch;
   const horon::World world = horon::join_world(knobs);
   {
-    const auto comm = horon::make_communicator(world, knobs);
+    auto comm = horon::make_communicator(world, knobs);
+    if (mode == "leave") return leave(std::move(comm));
     if (mode == "until") {
       run_until(*comm, argv[2]);
 #ifdef HORON_TEST_MPI

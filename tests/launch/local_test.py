@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from support import HORON, RANK, LaunchTest, main, read, run, wait_until
+from support import HORON, RANK, SLACK, LaunchTest, main, read, run, wait_until
 
 
 class Output(LaunchTest):
@@ -124,6 +124,28 @@ class Failures(LaunchTest):
         self.assertEqual(job.status, 137, job.err)
         self.assertIn("rank 2 on localhost was killed by signal 9", job.err)
 
+    def test_the_one_that_was_lost_is_heard_out(self):
+        job = run("-np", "3", RANK, "leave", seconds=10)
+        self.assertEqual(job.status, 3, job.err)
+        self.assertIn("rank 1 on localhost ended with status 3", job.err)
+        self.assertIn("    the real reason", job.err)
+
+    def test_a_witness_yields_to_whoever_failed_by_itself(self):
+        last = 'if [ $HORON_RANK != 1 ]; then exit 10; fi; echo why >&2; '
+        for script, status, words in (
+                # long after it was told to stop
+                (last + 'trap "" TERM; sleep 3; exit 3', 3, "rank 1 on localhost ended with status 3"),
+                (last + 'trap "" TERM; sleep 3; kill -9 $$', 137,
+                 "rank 1 on localhost was killed by signal 9 (Killed); was the host out of memory?"),
+                # as it was told: nobody but the witnesses has anything to say
+                (last + 'sleep 100', 10, " on localhost ended with status 10"),
+                (last + 'trap "exit 143" TERM; while true; do sleep 0.1; done', 10, " on localhost ended with status 10"),
+                (last + 'trap "" TERM; sleep 100', 10, " on localhost ended with status 10")):
+            with self.subTest(script):
+                job = run("-np", "3", "bash", "-c", script, seconds=15)
+                self.assertEqual(job.status, status, job.err)
+                self.assertIn(words, job.err)
+
     def test_bad_input_is_one_clear_line(self):
         for arguments, words, status in (
                 (["-np", "2", "./no-such-program"], "cannot run './no-such-program'", 127),
@@ -228,15 +250,24 @@ SLEEPER = "sleep 1000 & (setsid sleep 1001 &) ; echo up; wait"
 
 class NoOrphan(LaunchTest):
     def begin(self):
-        job = self.start("-np", "2", "bash", "-c", SLEEPER)
+        # Two agents on this machine, each with a folder.
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        job = self.start("-np", "2", "-H", "localhost:1,127.0.0.1:1", "bash", "-c", SLEEPER, env={"TMPDIR": self.folder})
         wait_until(lambda: len(job.named("sleep")) == 4, 10, "ranks and their children")
+        self.assertNotEqual(os.listdir(self.folder), [])
         return job
+
+    def assert_nothing_left(self, job):
+        self.assert_gone(job)
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_launcher_killed(self):
         job = self.begin()
         job.process.kill()
         job.process.wait()
-        self.assert_gone(job)
+        self.assert_nothing_left(job)
 
     def test_agent_killed(self):
         job = self.begin()
@@ -244,14 +275,14 @@ class NoOrphan(LaunchTest):
         job.finish(10)
         self.assertEqual(job.status, 15, job.err)
         self.assertIn("its agent was killed by signal 9", job.err)
-        self.assert_gone(job)
+        self.assert_nothing_left(job)
 
     def test_rank_killed(self):
         job = self.begin()
         os.kill(job.named("bash")[0], signal.SIGKILL)
         job.finish(10)
         self.assertEqual(job.status, 137, job.err)
-        self.assert_gone(job)
+        self.assert_nothing_left(job)
 
     def test_ranks_that_leave_children_behind(self):
         job = run("-np", "2", "bash", "-c", "sleep 1000 & setsid sleep 1001 & echo done")
@@ -316,7 +347,59 @@ class Signals(LaunchTest):
             job.process.terminate()
             job.finish(5)
             self.assertEqual(job.status, 137, job.err)
+            self.assertIn("was killed by signal 9 (Killed), sent by horon run", job.err)
+            self.assertNotIn("memory", job.err)
             self.assert_gone(job, 2)
+
+    def stop(self, job, number, folder):
+        """The first signal: 75 within two seconds, and nothing is left."""
+        before = time.monotonic()
+        job.process.send_signal(number)
+        job.finish(10)
+        self.assertEqual(job.status, 75, job.err)
+        self.assertLess(time.monotonic() - before, 2 * SLACK)
+        self.assert_gone(job, 0.5)
+        self.assertEqual(os.listdir(folder), [])
+
+    def test_while_ranks_wait_for_others(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number), tempfile.TemporaryDirectory() as folder:
+                job = self.start("-np", "3", RANK, "late", "/nonexistent", env={"TMPDIR": folder})
+                job.wait_for_output("waiting")
+                wait_until(lambda: self.connections(job) >= 2, 10, "two ranks at the store")
+                self.stop(job, number, folder)
+
+    @staticmethod
+    def connections(job):
+        """How many ranks have come to the store: established connections of the launcher."""
+        sockets = set()
+        for fd in os.listdir(f"/proc/{job.process.pid}/fd"):
+            try:
+                sockets.add(os.readlink(f"/proc/{job.process.pid}/fd/{fd}"))
+            except OSError:
+                pass
+        lines = [line.split() for line in read("/proc/net/tcp").decode().splitlines()[1:]]
+        return sum(words[3] == "01" and f"socket:[{words[9]}]" in sockets for words in lines)
+
+    def test_while_hosts_are_waited_for(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as programs:
+                with open(programs + "/ssh", "w") as file:  # connects to nowhere, for ever
+                    file.write("#!/bin/sh\ntouch $0.up\nexec sleep 1000\n")
+                os.chmod(programs + "/ssh", 0o755)
+                job = self.start("-np", "2", "-H", "localhost:1,192.0.2.7:1", "true",
+                                 env={"TMPDIR": folder, "PATH": programs + ":" + os.environ["PATH"]})
+                wait_until(lambda: os.path.exists(programs + "/ssh.up"), 10, "ssh")
+                self.stop(job, number, folder)
+
+    def test_at_any_moment_of_the_start(self):
+        for milliseconds in range(0, 60, 5):
+            with self.subTest(milliseconds), tempfile.TemporaryDirectory() as folder:
+                job = self.start("-np", "2", "sleep", "1000", env={"TMPDIR": folder})
+                wait_until(lambda: b"run" in read(f"/proc/{job.process.pid}/cmdline"), 5, "exec")
+                wait_until(lambda: job.blocks(signal.SIGTERM), 5, "a launcher that listens")
+                time.sleep(milliseconds / 1000)  # wherever that is
+                self.stop(job, signal.SIGTERM, folder)
 
 
 class Secrets(LaunchTest):

@@ -82,6 +82,14 @@ class Job:
     def named(self, name):
         return [pid for pid in self.marked() if comm(pid) == name]
 
+    def blocks(self, number):
+        """Whether the launcher has taken a signal over."""
+        for line in read(f"/proc/{self.process.pid}/status").decode().splitlines():
+            if line.startswith("SigBlk") or line.startswith("SigCgt"):
+                if int(line.split()[1], 16) >> (number - 1) & 1:
+                    return True
+        return False
+
     def wait_for_output(self, text, seconds=20):
         """Reads stdout until a line holds the text."""
         lines = []
