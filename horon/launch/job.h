@@ -36,11 +36,10 @@ bool is_local_host(const std::string& name);
 // What would be started where, for people. No values of variables.
 std::string describe_plan(const JobPlan& plan);
 
-// Starts, watches and ends the job. Returns its exit code: 0, that of the rank to blame (verdict.h),
-// 15 if a host could not be reached or was lost, 75 if it was interrupted and every rank ended well
-// or of that signal.
-// When it returns no process of the job is left on any host that can be reached. Takes over the
-// calling process: its signals and children.
+// Starts, watches and ends the job. Returns its exit code: 0, that of the rank to blame
+// (verdict.h), 15 if a host could not be reached or was lost, 75 if it was interrupted and every
+// rank ended well or of that signal. When it returns no process of the job is left on any host that
+// can be reached. Takes over the calling process: its signals and children.
 int run_job(const JobPlan& plan);
 
 }  // namespace horon::launch
