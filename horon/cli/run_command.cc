@@ -250,7 +250,7 @@ void add_host_flags(CLI::App& run, RunFlags& flags) {
   run.add_option("--workdir", flags.workdir, "folder to start in on every host; default: this one");
   run.add_option("-x", flags.exports,
                  "NAME: variable that travels to the other hosts, besides PATH, LD_LIBRARY_PATH, "
-                 "PYTHONPATH, HORON_* and HOROVOD_*; NAME=VALUE sets it on all")
+                 "PYTHONPATH, OMP_NUM_THREADS, HORON_* and HOROVOD_*; NAME=VALUE sets it on all")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   run.add_option(

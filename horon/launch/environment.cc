@@ -45,7 +45,7 @@ bool travels(const std::string& name, const std::vector<std::string>& extra) {
   if (std::find(extra.begin(), extra.end(), name) != extra.end()) return true;
   if (is_place_name(name)) return false;
   return name == "PATH" || name == "LD_LIBRARY_PATH" || name == "PYTHONPATH" ||
-         name.starts_with("HORON_") || name.starts_with("HOROVOD_");
+         name == "OMP_NUM_THREADS" || name.starts_with("HORON_") || name.starts_with("HOROVOD_");
 }
 
 std::vector<std::string> flatten(const Environment& environment) {

@@ -16,8 +16,8 @@ using Environment = std::map<std::string, std::string>;
 Environment rank_environment(const Place& place, const std::string& host, int cores);
 
 // Whether a variable of the launcher's environment travels to other hosts: PATH, LD_LIBRARY_PATH,
-// PYTHONPATH, HORON_*, HOROVOD_*, and the names in `extra`. Those that tell a process its place
-// never do.
+// PYTHONPATH, OMP_NUM_THREADS, HORON_*, HOROVOD_*, and the names in `extra`. Those that tell a
+// process its place never do.
 bool travels(const std::string& name, const std::vector<std::string>& extra);
 
 // "NAME=VALUE" pairs as execve takes them.

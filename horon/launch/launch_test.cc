@@ -87,8 +87,8 @@ TEST(Variables, TellThePlaceUnderBothNames) {
 }
 
 TEST(Variables, OnlyThoseOfTheRuleTravel) {
-  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HORON_TIMEOUT",
-                           "HOROVOD_FUSION_THRESHOLD", "MINE"})
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS",
+                           "HORON_TIMEOUT", "HOROVOD_FUSION_THRESHOLD", "MINE"})
     EXPECT_TRUE(travels(name, {"MINE"})) << name;
   for (const char* name : {"AWS_SECRET_ACCESS_KEY", "HOME", "LD_PRELOAD", "HORON_RANK",
                            "HOROVOD_SIZE", "HORON_SECRET_FILE", "PATHS"})

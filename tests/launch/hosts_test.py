@@ -64,6 +64,14 @@ class ThreeHosts(LaunchTest):
         self.assertNotEqual(job.status, 0)
         self.assertIn(f"working folder {folder} is not there", job.err)
 
+    def test_the_users_number_of_threads_counts_everywhere(self):
+        job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), "sh", "-c", "echo threads $OMP_NUM_THREADS", env={"OMP_NUM_THREADS": "7"})
+        self.assert_good(job)
+        self.assertEqual(job.out.count("threads 7\n"), 2, job.out)
+        cores = len(os.sched_getaffinity(0))
+        job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), "sh", "-c", "echo threads $OMP_NUM_THREADS", env={"OMP_NUM_THREADS": None})
+        self.assertEqual(job.out.count(f"threads {cores}\n"), 2, job.out)
+
     def test_dead_proxies_change_nothing(self):
         dead = {name: "http://192.0.2.1:9" for name in ("http_proxy", "https_proxy", "ALL_PROXY", "HORON_PROXY")}
         job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), RANK, "sum", env=dead, seconds=15)
