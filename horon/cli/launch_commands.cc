@@ -26,7 +26,10 @@ void add_agent(CLI::App& app, Globals& globals) {
 void add_mpi_rank(CLI::App& app, Globals& globals) {
   auto* rank = app.add_subcommand("mpi-rank", "Tells a rank of mpirun its place; not for people");
   rank->group("");
-  rank->callback([&globals] { globals.exit_code = launch::become_mpi_rank(globals.command); });
+  auto hosts = std::make_shared<std::vector<int>>();
+  rank->add_option("--hosts", *hosts, "how many ranks each host was asked for")->delimiter(',');
+  rank->callback(
+      [hosts, &globals] { globals.exit_code = launch::become_mpi_rank(globals.command, *hosts); });
 }
 
 void add_secret(CLI::App& app) {

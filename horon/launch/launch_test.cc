@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+
 #include "horon/base/error.h"
 #include "horon/launch/agent_message.h"
 #include "horon/launch/environment.h"
@@ -220,6 +222,46 @@ TEST(Lines, AreNeverTorn) {
             (std::vector<std::string>{"40%"}));
   EXPECT_EQ(cutter.feed("\ndone\n", now), (std::vector<std::string>{"50%", "done"}));
   EXPECT_EQ(cutter.feed(std::string(3U << 20, 'x'), now).size(), 1U);
+}
+
+TEST(Mpi, HostsAreCountedNotSlots) {
+  const auto place = [](int rank, int local_rank, int local_size) {
+    return Place{rank, 4, local_rank, local_size, -1, -1};
+  };
+  Place last = place(3, 0, 1);
+  ASSERT_TRUE(find_host(last, {3, 1}));
+  EXPECT_EQ(last.cross_rank, 1);
+  EXPECT_EQ(last.cross_size, 2);
+  Place first = place(2, 2, 3);
+  ASSERT_TRUE(find_host(first, {3, 1}));
+  EXPECT_EQ(first.cross_rank, 0);
+  // Laid out otherwise than asked for: better nothing than something wrong.
+  for (Place other : {place(1, 0, 1), place(3, 2, 3), place(4, 0, 1)})
+    EXPECT_FALSE(find_host(other, {3, 1})) << other.rank;
+}
+
+JobPlan two_hosts() {
+  JobPlan plan;
+  plan.hosts = {{"localhost", 3}, {"192.0.2.7", 1}};
+  plan.places = place_ranks(plan.hosts, 4);
+  plan.command = {"./program"};
+  plan.ssh.port = 2222;
+  plan.ssh.identity_file = "/my/key";
+  plan.ssh.accept_new_keys = true;
+  return plan;
+}
+
+TEST(Mpi, SshIsToldWhatOursWouldBe) {
+  JobPlan plan = two_hosts();
+  const std::string words = "-o StrictHostKeyChecking=accept-new -p 2222 -i /my/key";
+  const auto command = mpirun_command(plan, {"/bin/horon", {}, true}, MpiKind::kOpenMpi);
+  const auto at = std::find(command.begin(), command.end(), "plm_rsh_args");
+  ASSERT_NE(at, command.end());
+  EXPECT_EQ(*(at + 1), words);
+  EXPECT_EQ(mpirun_environment(plan, MpiKind::kMpich).at("HYDRA_LAUNCHER_EXTRA_ARGS"), words);
+  plan.ssh.identity_file = "/my own/key";
+  EXPECT_THROW(mpirun_command(plan, {}, MpiKind::kOpenMpi), UsageError);
+  EXPECT_THROW(mpirun_environment(plan, MpiKind::kMpich), UsageError);
 }
 
 TEST(Mpi, TaggedLinesFindTheirRank) {

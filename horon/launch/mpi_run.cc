@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "horon/base/error.h"
 #include "horon/base/event_loop.h"
@@ -25,7 +26,7 @@ class MpiJob {
   MpiJob(const JobPlan& plan, const std::vector<std::string>& command, MpiKind kind)
       : kind_(kind), signals_({SIGINT, SIGTERM, SIGHUP, SIGCHLD}), output_(plan.output, [] {}) {
     Environment environment = process_environment();
-    for (const auto& [name, value] : plan.environment) environment[name] = value;
+    for (const auto& [name, value] : mpirun_environment(plan, kind)) environment[name] = value;
     int out[2];
     int err[2];
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw io_error("pipe");
@@ -58,6 +59,7 @@ class MpiJob {
       if (const auto rest = (is_error ? err_lines_ : out_lines_).rest()) print(*rest, is_error);
     }
     end_descendants();
+    if (signal_count_ == 1) return static_cast<int>(ExitCode::kInterrupted);
     if (status_ != 0) output_.say("horon run: mpirun " + describe_status(status_));
     return exit_status(status_);
   }
@@ -109,6 +111,27 @@ class MpiJob {
   bool ended_ = false;
 };
 
+bool uses_ssh(const JobPlan& plan) {
+  return plan.hosts.size() > 1 || !is_local_host(plan.hosts.front().name);
+}
+
+// What mpirun's ssh is to be given, in one text that mpirun cuts at its spaces; `variable` of ours
+// may hold more of it. Files by their full paths: mpirun runs in the job's folder.
+std::string ssh_text(const JobPlan& plan, const char* variable) {
+  SshOptions ssh = plan.ssh;
+  for (std::string* path : {&ssh.config_file, &ssh.identity_file}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
+  }
+  const std::vector<std::string> words = ssh_arguments(ssh);
+  for (const std::string& word : words)
+    require(word.find_first_of(" \t") == word.npos,
+            fmt::format("--mpi: mpirun cannot give ssh an argument with a space: '{}'", word));
+  const std::string more = process_env(variable).value_or("");
+  return words.empty()
+             ? ""
+             : fmt::format("{}{}{}", fmt::join(words, " "), more.empty() ? "" : " ", more);
+}
+
 }  // namespace
 
 MpiKind find_mpi() {
@@ -127,7 +150,7 @@ std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& sta
   };
   std::vector<std::string> hosts;
   for (const Host& host : plan.hosts) hosts.push_back(fmt::format("{}:{}", host.name, host.slots));
-  const bool remote = plan.hosts.size() > 1 || !is_local_host(plan.hosts.front().name);
+  const bool remote = uses_ssh(plan);
   std::vector<std::string> names;
   for (const auto& [name, value] : process_environment()) {
     if (travels(name, plan.exports)) names.push_back(name);
@@ -140,6 +163,8 @@ std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& sta
     add({"--tag-output"});
     if (remote) {
       add({"--host", fmt::format("{}", fmt::join(hosts, ","))});
+      const std::string ssh = ssh_text(plan, "OMPI_MCA_plm_rsh_args");
+      if (!ssh.empty()) add({"--mca", "plm_rsh_args", ssh});
     } else {
       add({"--oversubscribe"});
     }
@@ -151,9 +176,36 @@ std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& sta
     if (!names.empty()) add({"-envlist", fmt::format("{}", fmt::join(names, ","))});
   }
   command.insert(command.end(), start.extra.begin(), start.extra.end());
-  add({start.program, "mpi-rank", "--"});
+  std::vector<int> ranks_of_hosts(plan.hosts.size());
+  for (const Place& place : plan.places) ++ranks_of_hosts[static_cast<size_t>(place.cross_rank)];
+  add({start.program, "mpi-rank", "--hosts", fmt::format("{}", fmt::join(ranks_of_hosts, ",")),
+       "--"});
   command.insert(command.end(), plan.command.begin(), plan.command.end());
   return command;
+}
+
+Environment mpirun_environment(const JobPlan& plan, MpiKind kind) {
+  Environment environment = plan.environment;
+  if (kind == MpiKind::kMpich && uses_ssh(plan)) {
+    const std::string ssh = ssh_text(plan, "HYDRA_LAUNCHER_EXTRA_ARGS");
+    if (!ssh.empty()) environment["HYDRA_LAUNCHER_EXTRA_ARGS"] = ssh;
+  }
+  return environment;
+}
+
+bool find_host(Place& place, const std::vector<int>& ranks_of_hosts) {
+  int first = 0;
+  for (size_t host = 0; host < ranks_of_hosts.size(); ++host) {
+    const int count = ranks_of_hosts[host];
+    if (place.rank < first + count) {
+      if (place.local_size != count || place.local_rank != place.rank - first) return false;
+      place.cross_rank = static_cast<int>(host);
+      place.cross_size = static_cast<int>(ranks_of_hosts.size());
+      return true;
+    }
+    first += count;
+  }
+  return false;
 }
 
 bool parse_tagged_line(const std::string& line, MpiKind kind, TaggedLine& tagged) {
@@ -176,17 +228,24 @@ bool parse_tagged_line(const std::string& line, MpiKind kind, TaggedLine& tagged
 }
 
 std::string describe_mpi(const JobPlan& plan, const MpiStart& start) {
-  return fmt::format("{}\n", fmt::join(mpirun_command(plan, start, find_mpi()), " "));
+  const MpiKind kind = find_mpi();
+  const Environment more = mpirun_environment(plan, kind);
+  const auto ssh = more.find("HYDRA_LAUNCHER_EXTRA_ARGS");
+  return fmt::format("{}{}\n",
+                     ssh == more.end() ? "" : fmt::format("{}='{}' ", ssh->first, ssh->second),
+                     fmt::join(mpirun_command(plan, start, kind), " "));
 }
 
 int run_mpi_job(const JobPlan& plan, const MpiStart& start) {
+  const LeaveOnSignal leave;  // but for the time in which the job takes signals itself
   const MpiKind kind = find_mpi();
   adopt_orphans();
   signal(SIGPIPE, SIG_IGN);
   return MpiJob(plan, mpirun_command(plan, start, kind), kind).run();
 }
 
-int become_mpi_rank(const std::vector<std::string>& command) {
+int become_mpi_rank(const std::vector<std::string>& command,
+                    const std::vector<int>& ranks_of_hosts) {
   require(!command.empty(), "mpi-rank: no program");
   const bool open_mpi = process_env("OMPI_COMM_WORLD_RANK").has_value();
   const auto number = [&](const char* ompi, const char* mpich, int fallback) {
@@ -201,12 +260,13 @@ int become_mpi_rank(const std::vector<std::string>& command) {
   place.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", place.rank);
   place.local_size =
       std::max(1, number("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", place.size));
-  place.cross_rank = place.rank / place.local_size;
-  place.cross_size = (place.size + place.local_size - 1) / place.local_size;
+  const bool known = find_host(place, ranks_of_hosts);
   const Environment given = process_environment();
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   for (const auto& [name, value] : rank_environment(place, "", cores)) {
     if (name.ends_with("HOSTNAME") || (name == "OMP_NUM_THREADS" && given.contains(name))) continue;
+    if (!known && name.find("_CROSS_") != name.npos)
+      continue;  // no number is better than a wrong one
     setenv(name.c_str(), value.c_str(), 1);
   }
   std::vector<char*> argv;

@@ -20,8 +20,15 @@ enum class MpiKind { kOpenMpi, kMpich };
 // What `mpirun --version` says. Throws UsageError if there is no mpirun, or an unknown one.
 MpiKind find_mpi();
 
-// Pure: the one command for all hosts.
+// The one command for all hosts. UsageError if mpirun's ssh cannot be given what plan.ssh asks for.
 std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& start, MpiKind kind);
+// What that command finds in its environment besides ours.
+Environment mpirun_environment(const JobPlan& plan, MpiKind kind);
+
+// Fills in the host of a place of which mpirun told the rest, if ranks lie as they were asked for:
+// ranks_of_hosts[0] of them on the first host, and so on. False, and nothing is filled in, if not.
+// Pure.
+bool find_host(Place& place, const std::vector<int>& ranks_of_hosts);
 
 // "[1,3]<stderr>:text" (Open MPI) or "[3] text" (MPICH) as rank, stream and text. Pure; false for a
 // line that no rank wrote.
@@ -33,9 +40,11 @@ struct TaggedLine {
 bool parse_tagged_line(const std::string& line, MpiKind kind, TaggedLine& tagged);
 
 std::string describe_mpi(const JobPlan& plan, const MpiStart& start);
+// The exit code of mpirun; 75 after one signal, whatever mpirun makes of it.
 int run_mpi_job(const JobPlan& plan, const MpiStart& start);
 
 // In a process that mpirun started: gives it the names of its place and becomes `command`.
-int become_mpi_rank(const std::vector<std::string>& command);
+int become_mpi_rank(const std::vector<std::string>& command,
+                    const std::vector<int>& ranks_of_hosts);
 
 }  // namespace horon::launch

@@ -38,9 +38,8 @@ std::vector<std::string> ssh_command(const SshOptions& options, const std::strin
   const auto seconds = std::max<int64_t>(1, options.connect_timeout.count() / 1000);
   std::vector<std::string> command = {options.program};
   const auto option = [&](const std::string& text) { command.insert(command.end(), {"-o", text}); };
-  if (!options.config_file.empty()) command.insert(command.end(), {"-F", options.config_file});
   option("BatchMode=yes");
-  option(fmt::format("StrictHostKeyChecking={}", options.accept_new_keys ? "accept-new" : "yes"));
+  if (!options.accept_new_keys) option("StrictHostKeyChecking=yes");
   option(fmt::format("ConnectTimeout={}", seconds));
   option("ConnectionAttempts=1");
   option("ControlMaster=no");  // a shared connection would end with us, and others with it
@@ -52,10 +51,21 @@ std::vector<std::string> ssh_command(const SshOptions& options, const std::strin
   option("ForwardX11=no");
   option("RequestTTY=no");
   option("LogLevel=ERROR");
-  if (options.port != 0) command.insert(command.end(), {"-p", std::to_string(options.port)});
-  if (!options.identity_file.empty()) command.insert(command.end(), {"-i", options.identity_file});
+  for (const std::string& word : ssh_arguments(options)) command.push_back(word);
   command.insert(command.end(), {"--", host, fmt::format("exec {} agent", remote)});
   return command;
+}
+
+std::vector<std::string> ssh_arguments(const SshOptions& options) {
+  std::vector<std::string> words;
+  const auto add = [&](const char* flag, const std::string& value) {
+    words.insert(words.end(), {flag, value});
+  };
+  if (!options.config_file.empty()) add("-F", options.config_file);
+  if (options.accept_new_keys) add("-o", "StrictHostKeyChecking=accept-new");
+  if (options.port != 0) add("-p", std::to_string(options.port));
+  if (!options.identity_file.empty()) add("-i", options.identity_file);
+  return words;
 }
 
 std::string explain_ssh_failure(const SshOptions& options, int exit_status,

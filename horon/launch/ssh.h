@@ -22,6 +22,9 @@ struct SshOptions {
 // one fixed remote command. UsageError for a remote program whose path a shell could misread.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host);
 
+// What of the options concerns ssh however it is started: -F, -p, -i, and the keys to accept.
+std::vector<std::string> ssh_arguments(const SshOptions& options);
+
 // One line for people from ssh's exit status and last words.
 std::string explain_ssh_failure(const SshOptions& options, int exit_status,
                                 const std::string& words);

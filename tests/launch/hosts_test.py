@@ -1,5 +1,6 @@
 """`horon run` over real sshd in network namespaces: three hosts on one machine."""
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -42,6 +43,15 @@ class ThreeHosts(LaunchTest):
         for rank in range(6):
             name = "same" if rank < 4 else "other"
             self.assertIn(f"[{rank}] on {name} {rank} {rank % 2} {rank // 2}\n", job.out)
+
+    def test_uneven_hosts_are_counted_not_slots(self):
+        job = HOSTS.run("-np", "4", "-H", f"{HOSTS.address(0)}:3,{HOSTS.address(1)}:1", "sh", "-c",
+                        f"echo place $HORON_RANK: $HORON_CROSS_RANK of $HOROVOD_CROSS_SIZE; exec {RANK} topology")
+        self.assert_good(job)
+        for rank in range(4):
+            host = rank // 3
+            self.assertIn(f"[{rank}] place {rank}: {host} of 2\n", job.out)
+            self.assertIn(f"[{rank}] rank {rank} of 4, local {rank % 3} of {3 - 2 * host}, cross {host} of 2\n", job.out)
 
     def test_ranks_only_elsewhere(self):
         job = HOSTS.run("-np", "4", "-H", spec(2, 1, 2), RANK, "sum")
@@ -188,6 +198,54 @@ class HostsThatFail(LaunchTest):
             os.chmod(loud, 0o755)
             job = HOSTS.run("-np", "2", "-H", spec(1, 0, 1), "--remote-horon", loud, RANK, "sum")
             self.assert_good(job)
+
+
+@unittest.skipIf(REASON, REASON)
+class ThroughMpirun(LaunchTest):
+    """`horon run --mpi` over several hosts: three ranks on the first, one on the second."""
+
+    def run_mpi(self, flavour, *arguments, folder):
+        program = shutil.which(f"mpirun.{flavour}")
+        if not program:
+            self.skipTest(f"mpirun.{flavour} is not installed")
+        with open(folder + "/mpirun", "w") as file:  # MPICH's looks for its parts where it was called
+            file.write(f"#!/bin/sh\nexec {program} \"$@\"\n")
+        os.chmod(folder + "/mpirun", 0o755)
+        return run("--mpi", "-np", "4", "-H", f"{HOSTS.address(0)}:3,{HOSTS.address(2)}:1", "--network-interfaces", "eth0", *arguments,
+                   prefix=HOSTS.inside(0), env={"PATH": folder + ":" + os.environ["PATH"], "OMP_NUM_THREADS": None})
+
+    def check(self, flavour):
+        for i in (0, 2):  # only the other port leads to sshd
+            rule = ("INPUT", "-p", "tcp", "--dport", "22", "-j", "REJECT", "--reject-with", "tcp-reset")
+            HOSTS.firewall(i, "-I", *rule)
+            self.addCleanup(HOSTS.firewall, i, "-D", *rule)
+        with tempfile.TemporaryDirectory() as folder:
+            # No key and no known host in the configuration: those come from flags.
+            with open(folder + "/config", "w") as file:
+                file.write(f"UserKnownHostsFile {folder}/known\nGlobalKnownHostsFile /dev/null\nIdentitiesOnly yes\n"
+                           "IdentityFile /dev/null\nLogLevel ERROR\n")
+            job = self.run_mpi(flavour, "--ssh-config", folder + "/config", "-p", "2222", "-i", HOSTS.path("user"),
+                               "--ssh-accept-new", "sh", "-c",
+                               f"echo place $HORON_RANK: $HORON_CROSS_RANK of $HOROVOD_CROSS_SIZE; exec {RANK} topology",
+                               folder=folder)
+            self.assert_good(job)
+            for rank in range(4):
+                host = rank // 3
+                self.assertIn(f"[{rank}] place {rank}: {host} of 2\n", job.out)
+                self.assertIn(f"[{rank}] rank {rank} of 4, local {rank % 3} of {3 - 2 * host}, cross {host} of 2\n", job.out)
+
+    def test_open_mpi(self):
+        self.check("openmpi")
+
+    def test_mpich(self):
+        self.check("mpich")
+
+    def test_a_path_that_mpirun_would_cut_is_refused(self):
+        for flavour in ("openmpi", "mpich"):
+            with self.subTest(flavour), tempfile.TemporaryDirectory() as folder:
+                job = self.run_mpi(flavour, "-i", "/my own/key", "true", folder=folder)
+                self.assertEqual(job.status, 2, job.err)
+                self.assertEqual(job.err.strip(), "horon: --mpi: mpirun cannot give ssh an argument with a space: '/my own/key'")
 
 
 @unittest.skipIf(REASON, REASON)

@@ -103,6 +103,11 @@ int run(int argc, char** argv) {
     if (mode == "leave") return leave(std::move(comm));
     if (mode == "until") {
       run_until(*comm, argv[2]);
+    } else if (mode == "topology") {
+      const horon::Topology& at = comm->topology();
+      std::cout << fmt::format("rank {} of {}, local {} of {}, cross {} of {}\n", at.rank, at.size,
+                               at.local_rank, at.local_size, at.cross_rank, at.cross_size)
+                << std::flush;
 #ifdef HORON_TEST_MPI
     } else if (mode == "mpi") {
       check_mpi(*comm);

@@ -183,6 +183,17 @@ class Environment(LaunchTest):
         job = run("-np", str(2 * cores), "sh", "-c", script, env={"OMP_NUM_THREADS": None})
         self.assertEqual(job.out.count("threads 1 cores "), 2 * cores)
 
+    def test_uneven_hosts_are_counted_in_c_too(self):
+        if "HORON_LIBRARY" not in os.environ:
+            self.skipTest("no libhoron.so in this build")
+        program = ("import ctypes, os\nlibrary = ctypes.CDLL(os.environ['HORON_LIBRARY'])\nassert library.horon_init() == 0\n"
+                   "print('cross', *(getattr(library, 'horon_' + name)() for name in ('rank', 'cross_rank', 'cross_size')))\n"
+                   "library.horon_shutdown()\n")
+        job = run("-np", "4", "-H", "localhost:3,127.0.0.1:1", "/usr/bin/python3", "-c", program)
+        self.assert_good(job)
+        for rank in range(4):
+            self.assertIn(f"[{rank}] cross {rank} {rank // 3} 2\n", job.out)
+
     def test_without_a_number_one_rank_for_each_core(self):
         if os.path.exists("/dev/nvidia0"):
             self.skipTest("this machine has GPUs: one rank for each of them")

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -76,6 +77,23 @@ class Mpi(LaunchTest):
             self.assert_gone(job)
             job = run("--mpi", "-np", "2", "sh", "-c", "exit 5", env={"PATH": folder + ":" + os.environ["PATH"]})
             self.assertEqual(job.status, 5, job.err)
+
+
+    def test_horon_run_mpi_interrupted(self):
+        for flavour in ("openmpi", "mpich"):
+            program = shutil.which(f"mpirun.{flavour}")
+            if not program:
+                continue
+            with self.subTest(flavour), tempfile.TemporaryDirectory() as folder:
+                with open(folder + "/mpirun", "w") as file:
+                    file.write(f"#!/bin/sh\nexec {program} \"$@\"\n")
+                os.chmod(folder + "/mpirun", 0o755)
+                job = self.start("--mpi", "-np", "2", "sleep", "1000", env={"PATH": folder + ":" + os.environ["PATH"]})
+                wait_until(lambda: len(job.named("sleep")) == 2, 20, "ranks of mpirun")
+                job.process.send_signal(signal.SIGINT)
+                job.finish(10)
+                self.assertEqual(job.status, 75, job.err)
+                self.assert_gone(job, 0.5)
 
 
 @unittest.skipIf(NO_SLURM, NO_SLURM)

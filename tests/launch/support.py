@@ -214,7 +214,7 @@ class Hosts:
         with open(config, "w") as file:
             file.write(f"HostKey {self.path(f'host{i}')}\nAuthorizedKeysFile {self.path('user.pub')}\n"
                        "StrictModes no\nPermitRootLogin prohibit-password\nUsePAM no\nPidFile none\n"
-                       "PasswordAuthentication no\nMaxStartups 100\n")
+                       "PasswordAuthentication no\nMaxStartups 100\nPort 22\nPort 2222\n")
         with open(self.path(f"sshd{i}.log"), "w") as log:
             self.sshd.append(subprocess.Popen([*self.inside(i), "/usr/sbin/sshd", "-D", "-e", "-f", config],
                                               stderr=log, start_new_session=True))
