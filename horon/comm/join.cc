@@ -58,11 +58,10 @@ class Joiner {
         return make_tls_store(spec_.rendezvous, Secret::from_file(knobs_.text("secret_file")));
       case StartedBy::kMpi:
         return join_by_mpi();
-      case StartedBy::kSlurm:
-        if (spec_.one_host && knobs_.text("secret_file").empty()) return join_by_folder();
-        [[fallthrough]];
       default:
-        return join_by_address();
+        return spec_.rendezvous.empty() || (spec_.one_host && knobs_.text("secret_file").empty())
+                   ? join_by_folder()
+                   : join_by_address();
     }
   }
 
@@ -72,7 +71,6 @@ class Joiner {
   }
 
   std::shared_ptr<Store> join_by_address() {
-    if (spec_.rendezvous.empty()) return join_by_folder();  // srun on one host with a secret file
     const Secret secret = find_secret(spec_, knobs_.text("secret_file"), knobs_.flag("insecure"));
     if (knobs_.flag("insecure") && knobs_.text("secret_file").empty() && !spec_.one_host)
       log_.warn("this job is open to everybody who can reach {}",
@@ -82,20 +80,47 @@ class Joiner {
     return host({{own.host}, secret}, own.port);
   }
 
-  // The private folder of this user tells where rank 0 is.
+  // The private folder of this user tells where rank 0 is, with the secret that it made for this
+  // job; nothing of it is left once all have come.
   std::shared_ptr<Store> join_by_folder() {
     const std::string folder = private_folder() + "/" + spec_.meeting;
-    const auto door = make_file_store(folder);
-    if (!spec_.serves) {
-      const Invitation found = Invitation::parse(door->get("world", deadline_));
-      return announce(make_tls_store(found.endpoints, found.secret));
+    if (!spec_.serves) return follow_invitation(folder);
+    const Endpoint own = spec_.rendezvous.empty() ? Endpoint{"127.0.0.1", 0} : spec_.rendezvous[0];
+    return host(
+        {{own.host}, Secret::random()}, own.port,
+        [&](const Invitation& invitation) {
+          make_file_store(folder)->set("world", invitation.text(), deadline_);
+        },
+        [&] {
+          std::error_code ignored;
+          std::filesystem::remove_all(folder, ignored);
+        });
+  }
+
+  // The invitation may be that of an earlier job, killed while it started: it opens no door. Rank 0
+  // replaces it before it lets anybody in, so that whoever is refused finds the right one.
+  std::shared_ptr<Store> follow_invitation(const std::string& folder) const {
+    for (std::string before;;) {
+      const std::string text = read_invitation(folder);
+      const Invitation found = Invitation::parse(text);
+      try {
+        return announce(make_tls_store(found.endpoints, found.secret));
+      } catch (const Error& error) {
+        if (error.exit_code() != ExitCode::kAuth || text == before) throw;
+      }
+      before = text;
     }
-    const auto store = host(
-        {{"127.0.0.1"}, Secret::random()}, 0,
-        [&](const Invitation& invitation) { door->set("world", invitation.text(), deadline_); });
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    return store;
+  }
+
+  std::string read_invitation(const std::string& folder) const {
+    try {
+      return make_file_store(folder)->get("world", deadline_);
+    } catch (const TimeoutError&) {
+      throw TimeoutError(
+          fmt::format("start: rank 0 did not come within {}; it would have left a word in {}",
+                      format_duration(knobs_.duration("start_timeout")), folder),
+          {0});
+    }
   }
 
   std::shared_ptr<Store> join_by_mpi() {
@@ -139,16 +164,25 @@ class Joiner {
     Secret secret;
   };
 
+  // `withdraw` undoes `invite` once all have come, or nobody may come any more.
   std::shared_ptr<Store> host(const Plan& plan, int port,
-                              const std::function<void(const Invitation&)>& invite = nullptr) {
+                              const std::function<void(const Invitation&)>& invite = nullptr,
+                              const std::function<void()>& withdraw = nullptr) {
     StoreServer::Options options;
     options.addresses.clear();
     for (const std::string& address : plan.addresses)
       options.addresses.push_back(reachable(address));
     options.port = port;
     auto hosted = std::make_shared<Hosted>();
-    hosted->server = std::make_unique<StoreThread>(plan.secret, options, log_);
-    if (invite) invite({hosted->server->endpoints(), plan.secret});
+    bool invited = false;  // one that is there already may be another job's
+    const std::shared_ptr<void> guard(nullptr, [&](void*) {
+      if (invited && withdraw) withdraw();
+    });
+    hosted->server = std::make_unique<StoreThread>(plan.secret, options, log_,
+                                                   [&](const std::vector<Endpoint>& endpoints) {
+                                                     if (invite) invite({endpoints, plan.secret});
+                                                     invited = true;
+                                                   });
     hosted->client = make_tls_store({hosted->server->endpoints().front()}, plan.secret);
     wait_for_all(*hosted->client);
     hosted->server->set_linger(kLinger);

@@ -319,16 +319,19 @@ void StoreServer::add_address(const std::string& address) { impl_->add_address(a
 size_t StoreServer::members() const { return impl_->members(); }
 uint64_t StoreServer::refused() const { return impl_->refused(); }
 
-StoreThread::StoreThread(const Secret& secret, const StoreServer::Options& options, Log log)
+StoreThread::StoreThread(const Secret& secret, const StoreServer::Options& options, Log log,
+                         const Invite& before_serving)
     : server_(std::make_unique<StoreServer>(loop_, secret, options, std::move(log))),
-      endpoints_(server_->endpoints()),
-      thread_(start_thread("horon-store", [this](const std::stop_token& stop) {
-        while (!stop.stop_requested() && loop_.run_once(Deadline::never())) {
-        }
-        const Deadline deadline = Deadline::after(linger_);
-        while (server_->members() > 0 && !deadline.passed()) loop_.run_once(deadline);
-        server_.reset();
-      })) {}
+      endpoints_(server_->endpoints()) {
+  if (before_serving) before_serving(endpoints_);
+  thread_ = start_thread("horon-store", [this](const std::stop_token& stop) {
+    while (!stop.stop_requested() && loop_.run_once(Deadline::never())) {
+    }
+    const Deadline deadline = Deadline::after(linger_);
+    while (server_->members() > 0 && !deadline.passed()) loop_.run_once(deadline);
+    server_.reset();
+  });
+}
 
 StoreThread::~StoreThread() {
   thread_.request_stop();

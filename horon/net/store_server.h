@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -46,7 +47,10 @@ class StoreServer {
 // A server with a thread of its own, for a rank that serves the store.
 class StoreThread {
  public:
-  StoreThread(const Secret& secret, const StoreServer::Options& options, Log log);
+  // `before_serving`: called once it listens, before anybody is let in.
+  using Invite = std::function<void(const std::vector<Endpoint>& endpoints)>;
+  StoreThread(const Secret& secret, const StoreServer::Options& options, Log log,
+              const Invite& before_serving = nullptr);
   // Stays until the other members have left, at most `linger`.
   ~StoreThread();
   std::vector<Endpoint> endpoints() const { return endpoints_; }

@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 
 #include "horon/base/error.h"
-#include "horon/base/fd.h"
 #include "horon/base/text.h"
 
 namespace horon {
@@ -91,21 +89,6 @@ WorldSpec read_slurm(const EnvLookup& env) {
   return world;
 }
 
-// Everybody of this user who calls it with one name gets the same secret.
-Secret shared_secret(const std::string& name) {
-  const std::string path = private_folder() + "/secret-" + name;
-  if (access(path.c_str(), F_OK) != 0) {
-    const std::string mine = fmt::format("{}.{}.{:x}", path, getpid(),
-                                         std::hash<std::thread::id>()(std::this_thread::get_id()));
-    write_private_file(mine, Secret::random().reveal_hex() + "\n");
-    const bool first = link(mine.c_str(), path.c_str()) == 0;  // the first one wins, whole
-    const int error = errno;
-    unlink(mine.c_str());
-    if (!first && error != EEXIST) throw io_error("link " + path);
-  }
-  return Secret::from_file(path);
-}
-
 }  // namespace
 
 std::string WorldSpec::describe() const {
@@ -177,7 +160,6 @@ bool is_own_address(const std::string& host) {
 
 Secret find_secret(const WorldSpec& world, const std::string& secret_file, bool insecure) {
   if (!secret_file.empty()) return Secret::from_file(secret_file);
-  if (world.one_host) return shared_secret(world.meeting);
   if (insecure) return Secret::insecure(world.meeting);
   throw UsageError(
       fmt::format("{}: ranks on several hosts need a secret; make one with `horon secret FILE`, "

@@ -21,7 +21,7 @@ struct WorldSpec {
   std::vector<Endpoint> rendezvous;  // of the store's server; empty: told through `by`
   bool serves = false;               // this rank is the one that serves the store
   bool one_host = false;             // known before anybody was asked
-  std::string meeting;               // a name that only this job has on this host
+  std::string meeting;               // a name that no other running job has on this host
   std::string describe() const;      // "rank 3 of 8, started by mpirun"
 };
 
@@ -35,9 +35,9 @@ std::string first_of_nodelist(const std::string& list);
 // True if `host` resolves to an address of this host.
 bool is_own_address(const std::string& host);
 
-// The secret of a job without our launcher. A file that is given wins. Without one: on one host a
-// secret that all processes of this user share under `meeting` (made by the first of them); beyond
-// loopback an Error (exit code 16) that says how to make one, unless `insecure`.
+// The secret of a job without our launcher on several hosts: that of the file; without one an Error
+// (exit code 16) that says how to make one, unless `insecure`. (On one host rank 0 makes a new one
+// for each job.)
 Secret find_secret(const WorldSpec& world, const std::string& secret_file, bool insecure);
 
 // A folder that only this user can enter: in XDG_RUNTIME_DIR or TMPDIR.

@@ -1,6 +1,7 @@
 """The same program started by others: mpirun, srun, TF_CONFIG, by hand. Rank 0 serves the store."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -197,6 +198,75 @@ class ByHand(LaunchTest):
         for status, out, err in done:
             self.assertEqual(status, 0, err)
             self.assertIn("sum 6 of 3 over shm", out)
+
+    def begin(self, rank, where, folder):
+        """One rank of two; all of a job's files are under `folder`."""
+        env = dict(os.environ, HORON_RANK=str(rank), HORON_SIZE="2", HORON_RENDEZVOUS=where, TMPDIR=folder)
+        env.pop("XDG_RUNTIME_DIR", None)
+        process = subprocess.Popen([RANK, "sum"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    @staticmethod
+    def secrets(folder):
+        """Every text of 64 hexadecimal digits in files below a folder."""
+        texts = [read(os.path.join(root, name)).decode() for root, _, names in os.walk(folder) for name in names]
+        return {word for text in texts for word in text.split() if re.fullmatch("[0-9a-f]{64}", word)}
+
+    def end_well(self, processes):
+        for process in processes:
+            out, err = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 0, err)
+            self.assertIn("sum 3 of 2", out)
+
+    def test_each_job_has_a_secret_of_its_own(self):
+        where = f"127.0.0.1:{free_port()}"
+        seen = []
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(2):
+                first = self.begin(0, where, folder)
+                seen.append(wait_until(lambda: self.secrets(folder), 10, "the secret of a job that waits for rank 1"))
+                self.end_well([first, self.begin(1, where, folder)])
+                self.assertEqual(self.secrets(folder), set())  # it went when all had come
+        self.assertFalse(seen[0] & seen[1])
+
+    def test_what_a_killed_job_left_misleads_nobody(self):
+        where = f"127.0.0.1:{free_port()}"
+        with tempfile.TemporaryDirectory() as folder:
+            killed = self.begin(0, where, folder)
+            old = wait_until(lambda: self.secrets(folder), 10, "the secret of a job that waits for rank 1")
+            killed.kill()
+            killed.wait()
+            self.assertEqual(self.secrets(folder), old)
+            with socket.create_server(("127.0.0.1", int(where.split(":")[1]))) as nobody:
+                early = self.begin(1, where, folder)  # finds the old one, and comes with it
+                nobody.settimeout(10)
+                nobody.accept()[0].close()
+            self.end_well([self.begin(0, where, folder), early])
+            self.assertEqual(self.secrets(folder), set())
+
+    def test_a_second_job_at_the_same_address_harms_nobody(self):
+        where = f"127.0.0.1:{free_port()}"
+        with tempfile.TemporaryDirectory() as folder:
+            first = self.begin(0, where, folder)
+            wait_until(lambda: self.secrets(folder), 10, "the secret of a job that waits for rank 1")
+            second = self.begin(0, where, folder)
+            _, err = second.communicate(timeout=30)
+            self.assertEqual(second.returncode, 15, err)
+            self.end_well([first, self.begin(1, where, folder)])
+
+    def test_a_job_that_fails_to_start_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"HORON_RANK": "0", "HORON_SIZE": "2", "HORON_RENDEZVOUS": f"127.0.0.1:{free_port()}", "TMPDIR": folder,
+                   "HORON_START_TIMEOUT": "300ms", "XDG_RUNTIME_DIR": ""}
+            status, _, err = start_all([([RANK, "sum"], env)])[0]
+            self.assertEqual(status, 10, err)
+            self.assertIn("rank 1 did not come within 300ms", err)
+            self.assertEqual(self.secrets(folder), set())
+            status, _, err = start_all([([RANK, "sum"], dict(env, HORON_RANK="1"))])[0]
+            self.assertEqual(status, 10, err)
+            self.assertIn("rank 0 did not come within 300ms", err)
 
     def test_half_of_it_is_an_error(self):
         for env, words in (({"HORON_RANK": "1"}, "go together"),
