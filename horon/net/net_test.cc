@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include "horon/net/secret.h"
 #include "horon/net/socket.h"
 #include "horon/net/store_message.h"
+#include "horon/net/store_server.h"
 #include "horon/net/store_table.h"
 #include "horon/net/tls.h"
 #include "horon/net/wire.h"
@@ -177,6 +180,42 @@ TEST(StoreMessages, ReadBackAndRefuseTheRest) {
   std::string missing;
   EXPECT_EQ(table.answer({StoreOp::kSet, 0, {"bad key"}, "", 0}, missing)->status,
             StoreStatus::kUsage);
+}
+
+// What a guest says to a server, before it leaves; returns when the server has let it go.
+void visit(EventLoop& loop, const StoreServer& server, const std::string& words) {
+  const Endpoint at = server.endpoints().front();
+  const Fd guest = start_connect(at.host, at.port);
+  ASSERT_TRUE(guest && wait_for(guest.get(), POLLOUT, Deadline::after(std::chrono::seconds(5))));
+  ASSERT_EQ(send(guest.get(), words.data(), words.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(words.size()));
+  shutdown(guest.get(), SHUT_WR);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(5));
+  for (bool over = false; !over && !deadline.passed();) {
+    loop.run_once(Deadline::after(Milliseconds(1)));
+    char piece[4096];
+    over = recv(guest.get(), piece, sizeof(piece), 0) == 0;
+  }
+  EXPECT_FALSE(deadline.passed());
+}
+
+TEST(StoreServer, ARankThatDiesOnItsWayInIsNoStranger) {
+  EventLoop loop;
+  const Secret secret = Secret::random();
+  std::vector<std::string> said;
+  StoreServer server(loop, secret, {}, Log(LogLevel::kWarn, "test", [&](const std::string& line) {
+                       said.push_back(line);
+                     }));
+  visit(loop, server, "");  // not a word
+  const std::string hello = TlsSession(TlsSide::kClient, secret).take_output();
+  visit(loop, server, hello);  // it knew the secret
+  EXPECT_EQ(server.refused(), 0U);
+  EXPECT_TRUE(said.empty());
+  visit(loop, server, TlsSession(TlsSide::kClient, Secret::random()).take_output());
+  visit(loop, server, hello.substr(0, 20));
+  visit(loop, server, "GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(server.refused(), 3U);
+  EXPECT_FALSE(said.empty());
 }
 
 TEST(Endpoints, AreParsedStrictly) {

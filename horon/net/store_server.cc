@@ -148,10 +148,7 @@ class StoreServer::Impl {
     if (room == 0) return refuse(peer, "too many bytes without a proof");
     const ssize_t got = recv(peer.fd.get(), piece, room, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) {
-      if (peer.stage == Stage::kMember) return drop(peer);
-      return refuse(peer, "left");
-    }
+    if (got <= 0) return let_go(peer);
     peer.tls.feed({piece, static_cast<size_t>(got)});
     if (peer.stage == Stage::kStranger && peer.tls.is_half_open()) move_to(peer, Stage::kHalfOpen);
     if (!peer.fd) return;
@@ -253,13 +250,21 @@ class StoreServer::Impl {
           ::send(peer.fd.get(), peer.out.data() + done, peer.out.size() - done, MSG_NOSIGNAL);
       if (put < 0 && errno == EINTR) continue;
       if (put < 0 && errno == EAGAIN) break;
-      if (put < 0) return peer.stage == Stage::kMember ? drop(peer) : refuse(peer, "left");
+      if (put < 0) return let_go(peer);
       done += static_cast<size_t>(put);
     }
     peer.out.erase(0, done);
     // One that does not read its answers gets no more until it does.
     const uint32_t in = peer.out.size() < kStoreFrame ? static_cast<uint32_t>(EPOLLIN) : 0;
     loop_.change(peer.fd.get(), in | (peer.out.empty() ? 0 : static_cast<uint32_t>(EPOLLOUT)));
+  }
+
+  // It left by itself. Only one that had said something, and not what a holder of the secret says,
+  // was a stranger: ranks die on their way in, too.
+  void let_go(Connection& peer) {
+    const bool said_nothing = peer.tls.room() == TlsSession::kMaxUnproven;
+    if (peer.stage == Stage::kStranger && !said_nothing) return refuse(peer, "left");
+    drop(peer);
   }
 
   void drop(Connection& peer) {

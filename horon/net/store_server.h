@@ -36,8 +36,9 @@ class StoreServer {
   std::vector<Endpoint> endpoints() const;
   // Listens on one more address.
   void add_address(const std::string& address);
-  size_t members() const;    // connections that proved the secret and are still there
-  uint64_t refused() const;  // connections that did not
+  size_t members() const;  // connections that proved the secret and are still there
+  // Connections of strangers: those that had to go, or left after words that proved nothing.
+  uint64_t refused() const;
 
  private:
   class Impl;
