@@ -221,7 +221,12 @@ TEST(Lines, AreNeverTorn) {
   EXPECT_EQ(cutter.feed("\r40%\r50%", now + std::chrono::seconds(2)),
             (std::vector<std::string>{"40%"}));
   EXPECT_EQ(cutter.feed("\ndone\n", now), (std::vector<std::string>{"50%", "done"}));
-  EXPECT_EQ(cutter.feed(std::string(3U << 20, 'x'), now).size(), 1U);
+  EXPECT_EQ(cutter.feed("half an end\r", now), std::vector<std::string>{});
+  EXPECT_EQ(cutter.feed("\nnext", now), std::vector<std::string>{"half an end"});
+  for (int i = 0; i < 96; ++i) EXPECT_TRUE(cutter.feed(std::string(32U << 10, 'x'), now).empty());
+  EXPECT_EQ(cutter.held(), 4U + (3U << 20));
+  EXPECT_EQ(cutter.feed("\n", now), std::vector<std::string>{"next" + std::string(3U << 20, 'x')});
+  EXPECT_EQ(cutter.held(), 0U);
 }
 
 TEST(Mpi, HostsAreCountedNotSlots) {
@@ -265,16 +270,21 @@ TEST(Mpi, SshIsToldWhatOursWouldBe) {
 }
 
 TEST(Mpi, TaggedLinesFindTheirRank) {
-  TaggedLine line;
-  ASSERT_TRUE(parse_tagged_line("[1,3]<stderr>:oh no", MpiKind::kOpenMpi, line));
-  EXPECT_EQ(line.rank, 3);
-  EXPECT_TRUE(line.is_error);
-  EXPECT_EQ(line.text, "oh no");
-  ASSERT_TRUE(parse_tagged_line("[2] [x] y", MpiKind::kMpich, line));
-  EXPECT_EQ(line.rank, 2);
-  EXPECT_EQ(line.text, "[x] y");
-  EXPECT_FALSE(parse_tagged_line("mpirun noticed", MpiKind::kOpenMpi, line));
-  EXPECT_FALSE(parse_tagged_line("", MpiKind::kMpich, line));
+  const auto show = [](const std::string& line, MpiKind kind) {
+    std::string text;
+    for (const TaggedPiece& piece : parse_tagged_line(line, kind))
+      text += std::to_string(piece.rank) + (piece.is_error ? "!" : ":") + piece.text + "|";
+    return text;
+  };
+  EXPECT_EQ(show("[1,3]<stderr>:oh no", MpiKind::kOpenMpi), "3!oh no|");
+  EXPECT_EQ(show("[1,3]<stdout>:", MpiKind::kOpenMpi), "3:|");
+  EXPECT_EQ(show("[2] [x] y", MpiKind::kMpich), "2:[x] y|");
+  EXPECT_EQ(show("mpirun noticed", MpiKind::kOpenMpi), "");
+  EXPECT_EQ(show("", MpiKind::kMpich), "");
+  // A line that came in parts, with another rank's in between.
+  EXPECT_EQ(
+      show("[1,3]<stdout>:a[0] [[1,3]<stdout>:b[1,12]<stderr>:c[1,3]<stdout>:", MpiKind::kOpenMpi),
+      "3:a[0] [|3:b|12!c|3:|");
 }
 
 }  // namespace

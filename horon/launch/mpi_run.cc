@@ -76,13 +76,16 @@ class MpiJob {
     LineCutter& cutter = is_error ? err_lines_ : out_lines_;
     for (const std::string& line : cutter.feed({piece, static_cast<size_t>(got)}, Clock::now()))
       print(line, is_error);
+    if (cutter.held() > kUnfinished) print(*cutter.rest(), is_error);
     return true;
   }
 
   void print(const std::string& line, bool is_error) {
-    TaggedLine tagged;
-    if (!parse_tagged_line(line, kind_, tagged)) return output_.say(line);
-    output_.write(tagged.rank, tagged.is_error || is_error, tagged.text + "\n");
+    const std::vector<TaggedPiece> pieces = parse_tagged_line(line, kind_);
+    if (pieces.empty()) return output_.say(line);
+    for (const TaggedPiece& piece : pieces)
+      output_.write(piece.rank, piece.is_error || is_error, piece.text);
+    output_.write(pieces.back().rank, pieces.back().is_error || is_error, "\n");
   }
 
   void on_signal() {
@@ -110,6 +113,21 @@ class MpiJob {
   int signal_count_ = 0;
   bool ended_ = false;
 };
+
+constexpr size_t kLongestTag = 40;
+
+// How long the tag is that `text` begins with; 0 if it does not. Fills in whose it is.
+size_t read_tag(const std::string& text, MpiKind kind, TaggedPiece& piece) {
+  int job = 0;
+  int used = 0;
+  char stream[8] = {};
+  const bool read =
+      kind == MpiKind::kOpenMpi
+          ? std::sscanf(text.c_str(), "[%d,%d]<%6[a-z]>:%n", &job, &piece.rank, stream, &used) == 3
+          : std::sscanf(text.c_str(), "[%d] %n", &piece.rank, &used) == 1;
+  piece.is_error = std::strcmp(stream, "stderr") == 0;
+  return read && piece.rank >= 0 ? static_cast<size_t>(used) : 0;
+}
 
 bool uses_ssh(const JobPlan& plan) {
   return plan.hosts.size() > 1 || !is_local_host(plan.hosts.front().name);
@@ -208,23 +226,19 @@ bool find_host(Place& place, const std::vector<int>& ranks_of_hosts) {
   return false;
 }
 
-bool parse_tagged_line(const std::string& line, MpiKind kind, TaggedLine& tagged) {
-  int rank = -1;
-  int used = 0;
-  if (kind == MpiKind::kOpenMpi) {
-    int job = 0;
-    char stream[8] = {};
-    if (std::sscanf(line.c_str(), "[%d,%d]<%6[a-z]>:%n", &job, &rank, stream, &used) != 3)
-      return false;
-    tagged.is_error = std::strcmp(stream, "stderr") == 0;
-  } else {
-    if (std::sscanf(line.c_str(), "[%d] %n", &rank, &used) != 1) return false;
-    tagged.is_error = false;
+std::vector<TaggedPiece> parse_tagged_line(const std::string& line, MpiKind kind) {
+  std::vector<TaggedPiece> pieces;
+  for (size_t at = 0; at < line.size();) {
+    TaggedPiece piece;
+    const bool may_be_tag = pieces.empty() || kind == MpiKind::kOpenMpi;
+    const size_t tag = may_be_tag ? read_tag(line.substr(at, kLongestTag), kind, piece) : 0;
+    if (tag > 0) pieces.push_back(piece);
+    if (pieces.empty()) break;
+    const size_t next = std::min(line.find('[', tag > 0 ? at + tag : at + 1), line.size());
+    pieces.back().text.append(line, at + tag, next - at - tag);
+    at = next;
   }
-  if (used == 0 || rank < 0) return false;
-  tagged.rank = rank;
-  tagged.text = line.substr(static_cast<size_t>(used));
-  return true;
+  return pieces;
 }
 
 std::string describe_mpi(const JobPlan& plan, const MpiStart& start) {

@@ -30,14 +30,16 @@ Environment mpirun_environment(const JobPlan& plan, MpiKind kind);
 // Pure.
 bool find_host(Place& place, const std::vector<int>& ranks_of_hosts);
 
-// "[1,3]<stderr>:text" (Open MPI) or "[3] text" (MPICH) as rank, stream and text. Pure; false for a
-// line that no rank wrote.
-struct TaggedLine {
+// A line of mpirun as rank, stream and text: "[1,3]<stderr>:text" (Open MPI, which also puts such a
+// tag wherever it got a part of a line) or "[3] text" (MPICH, which does the same, so that long
+// lines are torn: its tags cannot be told from text). Pure; empty for a line that no rank wrote.
+// The line's end belongs to the last piece.
+struct TaggedPiece {
   int rank = 0;
   bool is_error = false;
   std::string text;
 };
-bool parse_tagged_line(const std::string& line, MpiKind kind, TaggedLine& tagged);
+std::vector<TaggedPiece> parse_tagged_line(const std::string& line, MpiKind kind);
 
 std::string describe_mpi(const JobPlan& plan, const MpiStart& start);
 // The exit code of mpirun; 75 after one signal, whatever mpirun makes of it.

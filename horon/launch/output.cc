@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -21,8 +22,8 @@
 namespace horon::launch {
 namespace {
 
-constexpr size_t kLongLine = 1U << 20;
 constexpr size_t kFull = 4U << 20;
+constexpr size_t kLongLine = 64U << 10;
 constexpr size_t kLastLines = 10;
 
 // False if they could not be written.
@@ -50,26 +51,27 @@ struct Piece {
 
 std::vector<std::string> LineCutter::feed(std::string_view bytes, Clock::time_point now) {
   std::vector<std::string> lines;
-  buffer_.append(bytes);
-  size_t start = 0;
-  for (size_t end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n', start)) {
-    const bool crlf = end > start && buffer_[end - 1] == '\r';
-    lines.push_back(buffer_.substr(start, end - start - (crlf ? 1 : 0)));
-    start = end + 1;
+  for (size_t end = bytes.find('\n'); end != bytes.npos; end = bytes.find('\n')) {
+    buffer_.append(bytes.substr(0, end));
+    if (buffer_.ends_with('\r')) buffer_.pop_back();
+    lines.push_back(std::exchange(buffer_, {}));
+    bytes.remove_prefix(end + 1);
   }
-  buffer_.erase(0, start);
   if (!lines.empty()) shown_ = now;
-  const size_t carriage = buffer_.rfind('\r', buffer_.size() < 2 ? 0 : buffer_.size() - 2);
-  if (carriage != std::string::npos && carriage > 0) {
-    const size_t before = buffer_.rfind('\r', carriage - 1);
-    const size_t from = before == std::string::npos ? 0 : before + 1;
-    if (now - shown_ >= std::chrono::seconds(1)) {
-      lines.push_back(buffer_.substr(from, carriage - from));
-      shown_ = now;
-    }
-    buffer_.erase(0, carriage + 1);
+  // A carriage that was last may be half of a line's end; what lies before it was looked at before.
+  const size_t from = buffer_.empty() ? 0 : buffer_.size() - 1;
+  buffer_.append(bytes);
+  if (buffer_.empty()) return lines;
+  const size_t at = std::string_view(buffer_).substr(from, buffer_.size() - 1 - from).rfind('\r');
+  const size_t carriage = at == bytes.npos ? 0 : from + at;
+  if (carriage == 0) return lines;
+  const size_t before = buffer_.rfind('\r', carriage - 1);
+  const size_t start = before == std::string::npos ? 0 : before + 1;
+  if (now - shown_ >= std::chrono::seconds(1)) {
+    lines.push_back(buffer_.substr(start, carriage - start));
+    shown_ = now;
   }
-  if (buffer_.size() > kLongLine) lines.push_back(std::exchange(buffer_, {}));
+  buffer_.erase(0, carriage + 1);
   return lines;
 }
 
@@ -86,6 +88,7 @@ struct Output::Impl {
   OutputOptions options;
   std::function<void()> on_drained;
   std::map<std::pair<int, bool>, Stream> streams;
+  size_t unfinished = 0;  // bytes in all of their cutters
   std::map<int, std::deque<std::string>> last;
   BlockingQueue<Piece> queue;
   std::atomic<size_t> queued{0};
@@ -115,16 +118,47 @@ struct Output::Impl {
     return fmt::format("{}\x1b[{}m[{}]\x1b[0m ", time, 31 + (rank + 1) % 6, rank);
   }
 
-  void print(int rank, bool is_error, const std::vector<std::string>& lines) {
+  // Calls come from one thread, so that what is put in several pieces stays together.
+  void print(int rank, bool is_error, std::vector<std::string> lines) {
+    const int fd = is_error ? STDERR_FILENO : STDOUT_FILENO;
     std::string text;
-    for (const std::string& line : lines) {
-      text += prefix(rank, is_error) + line + "\n";
-      if (!is_error) continue;
-      auto& kept = last[rank];
-      kept.push_back(line.substr(0, 500));
-      if (kept.size() > kLastLines) kept.pop_front();
+    for (std::string& line : lines) {
+      if (is_error) keep(last[rank], line);
+      text += prefix(rank, is_error);
+      if (line.size() > kLongLine) {  // not copied
+        put(fd, std::exchange(text, {}));
+        put(fd, std::move(line));
+      } else {
+        text += line;
+      }
+      text += "\n";
     }
-    put(is_error ? STDERR_FILENO : STDOUT_FILENO, std::move(text));
+    put(fd, std::move(text));
+  }
+
+  static void keep(std::deque<std::string>& last_lines, const std::string& line) {
+    last_lines.push_back(line.substr(0, 500));
+    if (last_lines.size() > kLastLines) last_lines.pop_front();
+  }
+
+  void feed(int rank, bool is_error, std::string_view bytes) {
+    LineCutter& cutter = stream(rank, is_error).cutter;
+    unfinished -= cutter.held();
+    print(rank, is_error, cutter.feed(bytes, Clock::now()));
+    unfinished += cutter.held();
+    while (unfinished > kUnfinished) {
+      const auto longest =
+          std::max_element(streams.begin(), streams.end(), [](const auto& a, const auto& b) {
+            return a.second.cutter.held() < b.second.cutter.held();
+          });
+      print_rest(longest->first.first, longest->first.second);
+    }
+  }
+
+  void print_rest(int rank, bool is_error) {
+    LineCutter& cutter = stream(rank, is_error).cutter;
+    unfinished -= cutter.held();
+    if (auto rest = cutter.rest()) print(rank, is_error, {std::move(*rest)});
   }
 
   void put(int fd, std::string text) {
@@ -166,14 +200,11 @@ void Output::write(int rank, bool is_error, std::string_view bytes) {
                     std::strerror(errno)));
     stream.file.reset();  // the terminal still gets it
   }
-  impl_->print(rank, is_error, stream.cutter.feed(bytes, Clock::now()));
+  impl_->feed(rank, is_error, bytes);
 }
 
 void Output::finish(int rank) {
-  for (const bool is_error : {false, true}) {
-    if (const auto rest = impl_->stream(rank, is_error).cutter.rest())
-      impl_->print(rank, is_error, {*rest});
-  }
+  for (const bool is_error : {false, true}) impl_->print_rest(rank, is_error);
 }
 
 bool Output::is_full() const { return impl_->queued > kFull; }

@@ -11,13 +11,17 @@
 
 namespace horon::launch {
 
+// How many bytes of unfinished lines are held.
+constexpr size_t kUnfinished = 32U << 20;
+
 // Cuts a stream into lines. Pure. A progress bar that only ever returns the carriage is shown once
-// a second; a line of more than a megabyte is cut.
+// a second.
 class LineCutter {
  public:
   std::vector<std::string> feed(std::string_view bytes, Clock::time_point now);
   // What came after the last line's end.
   std::optional<std::string> rest();
+  size_t held() const { return buffer_.size(); }
 
  private:
   std::string buffer_;
@@ -32,8 +36,11 @@ struct OutputOptions {
   std::string folder;  // also writes folder/rank.N/stdout and stderr; empty: no
 };
 
-// What the ranks print: every line whole, behind "[rank] ", in each rank's own order. Lines are
-// written by a thread of its own, so that a stuck terminal sticks nobody else.
+// What the ranks print: every line whole, behind "[rank] ", in each rank's own order. A line is
+// held until it ends, so that nobody waits for a rank that stops in the middle of one; when the
+// unfinished lines of all ranks together exceed kUnfinished, the longest is printed as it is, and
+// goes on as another line. Lines are written by a thread of its own, so that a stuck terminal
+// sticks nobody else.
 class Output {
  public:
   // `on_drained` is called on the writing thread when is_full() is over.

@@ -1,6 +1,7 @@
 """`horon run` on one machine: output, failures, signals, the environment, bad input."""
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -33,6 +34,35 @@ class Output(LaunchTest):
         job = run("-np", "1", "printf", "no newline")
         self.assert_good(job)
         self.assertEqual(job.out, "[0] no newline\n")
+
+    def test_long_lines_are_whole(self):
+        size = 5 << 20
+        script = ("import os, sys, time\nrank = os.environ['HORON_RANK']\nout = sys.stdout\n"
+                  f"for i in range(64): out.write(rank * ({size} // 64)); out.flush()\n"
+                  "out.write('\\nshort\\n')\n")
+        job = run("-np", "2", "python3", "-c", script)
+        self.assert_good(job)
+        lines = job.out.splitlines()
+        self.assertEqual(len(lines), 4, [line[:20] for line in lines])
+        for rank in range(2):
+            self.assertEqual([line for line in lines if line.startswith(f"[{rank}]")],
+                             [f"[{rank}] " + str(rank) * size, f"[{rank}] short"])
+
+    def test_a_line_without_end_fills_no_memory(self):
+        size = 200_000_000
+        job = self.start("-np", "2", "sh", "-c",
+                         f"[ $HORON_RANK = 0 ] && head -c {size} /dev/zero | tr '\\0' x; echo; echo end of $HORON_RANK")
+        seen = most = 0
+        while piece := os.read(job.process.stdout.fileno(), 1 << 20):
+            seen += piece.count(b"x")
+            peak = re.search(rb"VmHWM:\s*(\d+)", read(f"/proc/{job.process.pid}/status"))
+            most = max(most, int(peak[1]) if peak else 0)  # none: it has just ended
+        self.assertEqual(seen, size)
+        print(f"the launcher grew to {most // 1024} MiB")
+        if SLACK == 1:  # a sanitizer keeps what was freed
+            self.assertLess(most, 150 << 10)
+        job.process.wait(10)
+        self.assertEqual(job.process.returncode, 0)
 
     def test_64_ranks(self):
         before = time.monotonic()

@@ -80,6 +80,17 @@ class Mpi(LaunchTest):
             self.assertEqual(job.status, 5, job.err)
 
 
+    def test_long_lines_through_open_mpi_are_whole(self):
+        if not shutil.which("mpirun.openmpi"):
+            self.skipTest("Open MPI is not installed")
+        size = 300_000
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(shutil.which("mpirun.openmpi"), folder + "/mpirun")
+            job = run("--mpi", "-np", "2", "python3", "-c", f"import os; print(os.environ['HORON_RANK'] * {size})",
+                      env={"PATH": folder + ":" + os.environ["PATH"]})
+        self.assert_good(job)
+        self.assertEqual(sorted(job.out.splitlines()), [f"[{rank}] " + str(rank) * size for rank in range(2)])
+
     def test_horon_run_mpi_interrupted(self):
         for flavour in ("openmpi", "mpich"):
             program = shutil.which(f"mpirun.{flavour}")
