@@ -68,7 +68,7 @@ std::vector<launch::Host> find_hosts(const RunFlags& flags) {
   require(flags.hosts.empty() || flags.hostfile.empty(), "give -H or --hostfile, not both");
   if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
   if (!flags.hostfile.empty())
-    return launch::parse_hostfile(read_small_file(flags.hostfile), flags.hostfile);
+    return launch::parse_hostfile(read_named_file("--hostfile", flags.hostfile), flags.hostfile);
   // This machine: a slot for each GPU or core, and as many more as were asked for.
   const int gpus = count_gpus();
   const int slots = gpus > 0 ? gpus : static_cast<int>(usable_cores().size());
@@ -338,7 +338,8 @@ void add_run_command(CLI::App& app, Globals& globals) {
       "  horon run -np 4 -H a:2,b:2 --dry-run ./program\n"
       "Each rank finds HORON_RANK, HORON_SIZE, HORON_LOCAL_RANK, ... (and HOROVOD_RANK, ...) in "
       "its\n"
-      "environment. The exit code is that of the first rank that failed.");
+      "environment. The exit code is that of the rank that failed (128 + n if signal n ended it), "
+      "15 if\nthe program or a host could not be started, 75 after Ctrl-C or SIGTERM.");
   run->set_version_flag("-v,--version", fmt::format("horon {}", kVersion));
   auto flags = std::make_shared<RunFlags>();
   add_host_flags(*run, *flags);

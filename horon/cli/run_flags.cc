@@ -188,6 +188,14 @@ std::vector<std::string> flags_of_config(CLI::App& run, std::string_view text,
   return flags;
 }
 
+std::string read_named_file(std::string_view flag, const std::string& path) {
+  try {
+    return read_small_file(path);
+  } catch (const IoError& error) {
+    throw UsageError(fmt::format("{}: {}", flag, error.what()));
+  }
+}
+
 RunArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& arguments) {
   RunArguments result;
   std::vector<std::string> from_file;
@@ -212,7 +220,8 @@ RunArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& 
     const int follow = read.value ? 0 : least;
     for (int i = 0; i < follow && at < arguments.size(); ++i) words.push_back(arguments[at++]);
     if (read.name == "--config-file" && words.size() > 1) {
-      for (std::string& flag : flags_of_config(run, read_small_file(words[1]), words[1]))
+      for (std::string& flag :
+           flags_of_config(run, read_named_file("--config-file", words[1]), words[1]))
         from_file.push_back(std::move(flag));
     } else {
       result.flags.insert(result.flags.end(), words.begin(), words.end());

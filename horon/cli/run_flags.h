@@ -20,6 +20,9 @@ struct RunArguments {
 // that the command line wins.
 RunArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& arguments);
 
+// The whole of a small file that a flag names; UsageError if it cannot be read.
+std::string read_named_file(std::string_view flag, const std::string& path);
+
 // What a horovodrun configuration file (YAML: sections of `name: value`) says, as flags of `run`.
 // UsageError with the line for an unknown name or a bad value.
 std::vector<std::string> flags_of_config(CLI::App& run, std::string_view text,

@@ -30,7 +30,8 @@ constexpr auto kLastWords = std::chrono::seconds(2);  // between TERM and KILL w
 constexpr auto kSilence = std::chrono::seconds(30);   // a launcher that says nothing is gone
 constexpr size_t kBacklog = 1U << 20;  // of output that the launcher has not taken yet
 
-constexpr int kPiece = 32768;  // of output in one message
+constexpr int kNotStarted = static_cast<int>(ExitCode::kLaunch) << 8;  // as waitpid gives it
+constexpr int kPiece = 32768;                                          // of output in one message
 
 struct Rank {
   pid_t pid = -1;
@@ -90,7 +91,8 @@ class Agent {
       try {
         start_ranks(*start);
       } catch (const Error& error) {  // no room for the secret: nobody was started
-        for (const Place& place : start->places) say(RankEnded{place.rank, 127 << 8, error.what()});
+        for (const Place& place : start->places)
+          say(RankEnded{place.rank, kNotStarted, error.what()});
       }
     }
     if (const auto* signal = std::get_if<SignalRanks>(&message)) signal_ranks(signal->signal);
@@ -125,10 +127,12 @@ class Agent {
   void start_rank(int number, Spawn what) {
     int out[2];
     int err[2];
-    if (pipe2(out, O_CLOEXEC) != 0) return say(RankEnded{number, 127 << 8, "out of descriptors"});
+    if (pipe2(out, O_CLOEXEC) != 0)
+      return say(RankEnded{number, kNotStarted, "out of descriptors"});
     Fd out_read(out[0]);
     const Fd out_write(out[1]);
-    if (pipe2(err, O_CLOEXEC) != 0) return say(RankEnded{number, 127 << 8, "out of descriptors"});
+    if (pipe2(err, O_CLOEXEC) != 0)
+      return say(RankEnded{number, kNotStarted, "out of descriptors"});
     Fd err_read(err[0]);
     const Fd err_write(err[1]);
     what.out = out_write.get();
@@ -146,7 +150,7 @@ class Agent {
       say(RankStarted{number, rank.pid});
       ranks_[number] = std::move(rank);
     } catch (const Error& error) {
-      say(RankEnded{number, 127 << 8, error.what()});
+      say(RankEnded{number, kNotStarted, error.what()});
     }
   }
 

@@ -184,15 +184,17 @@ class Failures(LaunchTest):
 
     def test_bad_input_is_one_clear_line(self):
         for arguments, words, status in (
-                (["-np", "2", "./no-such-program"], "cannot run './no-such-program'", 127),
-                (["-np", "2", "--workdir", "/no/such/folder", "true"], "working folder /no/such/folder is not there", 127),
+                (["-np", "2", "./no-such-program"], "cannot run './no-such-program'", 15),
+                (["-np", "2", "/etc/passwd"], "cannot run '/etc/passwd': Permission denied", 15),
+                (["-np", "2", "--workdir", "/no/such/folder", "true"], "working folder /no/such/folder is not there", 15),
                 (["-np", "3", "-H", "localhost:2", "true"], "2 slot(s)", 2),
                 (["-np", "0", "true"], "--np", 2),
                 (["-np", "x", "true"], "--np", 2),
                 (["-H", "localhost:4000000", "true"], "column 1", 2),
                 (["-np", "2"], "no program to run", 2),
                 (["--no-such-flag", "true"], "unknown flag '--no-such-flag'", 2),
-                (["--hostfile", "/no/such/file", "true"], "/no/such/file", 14),
+                (["--hostfile", "/no/such/file", "true"], "--hostfile: open /no/such/file: No such file", 2),
+                (["--config-file", "/no/such/file", "true"], "--config-file: open /no/such/file: No such file", 2),
                 (["-x", "NOT_SET_ANYWHERE", "true"], "not set here", 2),
                 (["-x", "a b=1", "true"], "not the name of a variable", 2),
                 (["--min-np", "2", "true"], "not there yet", 2),
@@ -202,6 +204,15 @@ class Failures(LaunchTest):
                 self.assertEqual(job.status, status, job.err)
                 self.assertIn(words, job.err)
                 self.assertLessEqual(len(job.err.strip().splitlines()), 2, job.err)
+
+
+    def test_the_exit_codes_of_the_help_are_those_of_the_docs(self):
+        text = subprocess.run([HORON, "--help"], capture_output=True, text=True).stdout
+        told = re.findall(r"(?m)^ +(\d+)  (.*)$", text[text.index("Exit codes:"):])
+        docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "errors.md")
+        written = re.findall(r"(?m)^\| (\d+) \| (.*) \|$", read(docs).decode())
+        self.assertGreater(len(told), 10)
+        self.assertEqual(told, written)
 
 
 class Environment(LaunchTest):
