@@ -30,6 +30,7 @@ class StoreServer::Impl {
       while (!list(stage).empty()) drop(*list(stage).front());
     }
     for (const Fd& listener : listeners_) loop_.forget(listener.get());
+    tell_refused();  // those of the last second
     loop_.cancel(log_timer_);
     loop_.cancel(pause_timer_);
   }

@@ -335,7 +335,7 @@ class Networks(LaunchTest):
                 text = subprocess.run(["ip", "netns", "exec", HOSTS.space(i), "ss", "-Htln"], capture_output=True,
                                       text=True).stdout
                 seen |= {(i, line.split()[3].rsplit(":", 1)[0]) for line in text.splitlines()
-                         if not line.split()[3].endswith(":22")}
+                         if not line.split()[3].endswith((":22", ":2222"))}  # sshd
             # The store, on the two addresses that ranks use; once the mesh stands nobody else listens.
             self.assertEqual(seen, {(0, "127.0.0.1"), (0, HOSTS.address(0))})
             open(folder + "/stop", "w").close()

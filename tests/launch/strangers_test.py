@@ -1,5 +1,6 @@
 """Whoever does not have the job's secret can neither join a job, nor stop it, nor read it."""
 import os
+import re
 import resource
 import socket
 import ssl
@@ -138,9 +139,13 @@ class Strangers(LaunchTest):
             joined = [float(line.split()[-1]) for line in job.out.splitlines() if line.startswith("[1] joined")]
             print(f"the late rank came in within {joined[0]:.3f} s")
             self.assertLess(joined[0], 2 * SLACK)
-            self.assertIn("refused", job.err)
+            self.assertGreater(self.refused(job), COUNT // 2)
             self.assertLess(len(job.err.splitlines()), 200)  # not a line for each
             self.assertNotIn("Traceback", job.err)
+
+    @staticmethod
+    def refused(job):
+        return sum(int(count) for count in re.findall(r"refused (\d+) connection", job.err))
 
     def record(self, folder, port):
         """What an honest rank says first, taken from a connection with a secret of its own job."""
@@ -166,17 +171,18 @@ class Strangers(LaunchTest):
             self.assertEqual(len(ports), 1, "only the store listens while a job runs")
             launcher = job.process.pid
             before = rss(launcher)
-            crowd(next(iter(ports)), b"")
+            self.assertGreater(crowd(next(iter(ports)), b""), COUNT // 2)
             grown = rss(launcher) - before
             print(f"the launcher grew by {grown / 2**20:.1f} MiB")
-            if SLACK == 1:  # a sanitizer keeps what was freed
-                self.assertLess(grown, 8 << 20)
+            self.assertLess(grown, (8 << 20) * SLACK)  # a sanitizer keeps some of what was freed
             open(folder + "/stop", "w").close()
             job.finish(30)
             self.assert_good(job)
             longest = [float(line.split()[-1]) for line in job.out.splitlines() if "longest" in line]
             self.assertEqual(len(longest), 4)
             print(f"longest all-reduce {max(longest):.3f} s")
+            self.assertLess(max(longest), 2 * SLACK)
+            self.assertGreater(self.refused(job), COUNT // 2)
 
     def test_a_recorded_handshake_of_a_member_is_of_no_use(self):
         with tempfile.TemporaryDirectory() as folder:
