@@ -1,4 +1,5 @@
 """How programs end: without shutdown, in the middle, with work in flight, after a failure; under horon run and mpirun."""
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launch"))
-from support import BIN, SLACK, LaunchTest, comm, is_zombie, main, wait_until  # noqa: E402
+from support import BIN, SLACK, LaunchTest, comm, is_zombie, main, read, wait_until  # noqa: E402
 
 CPP = os.path.join(BIN, "horon_exit_rank")
 C = os.path.join(BIN, "horon_exit_c")
@@ -114,6 +115,8 @@ class HoronRun(Ending):
         job = self.check(C, mode, status=7 if mode == "status" else 0, env={"HORON_BACKEND": backend})
         if mode in ("waiter", "unnamed"):
             self.assertRegex(job.out, "wait gave 1: .*shutdown")
+        if mode == "dump":
+            self.assertEqual(job.out.count("read the last operations"), 2)
 
     def python(self, mode):
         self.check("/usr/bin/python3", "-c", PYTHON, mode, status=7 if mode == "status" else 0)
@@ -128,7 +131,16 @@ class HoronRun(Ending):
 
     @unittest.skipIf(NO_C, NO_C)
     def test_c_without_shutdown(self):
-        self.together(self.c, product(("return", "status", "flight", "thread", "fork", "signals"), ("auto", "gloo")), 4)
+        self.together(self.c, product(("return", "status", "flight", "thread", "fork", "signals", "dump"),
+                                      ("auto", "gloo")), 4)
+
+    @unittest.skipIf(NO_C, NO_C)
+    def test_c_without_shutdown_has_its_timeline(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(C, "return", env={"HORON_TIMELINE": folder + "/trace"})
+            for rank in range(2):
+                lines = [json.loads(line) for line in read(f"{folder}/trace.{rank}").splitlines()]
+                self.assertEqual([line.get("name") for line in lines], [None, "x", "pid"])
 
     @unittest.skipIf(NO_C, NO_C)
     def test_c_shutdown_while_something_is_in_flight(self):
