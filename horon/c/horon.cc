@@ -275,7 +275,6 @@ int horon_init(void) {
     RuntimeOptions options = runtime_options(knobs);
     options.store = job->world.store;
     job->runtime = std::make_unique<Runtime>(std::move(comm), options);
-    if (!knobs.text("timeline").empty()) job->runtime->start_timeline(knobs.text("timeline"));
     dump_on_signal();
     job_slot() = std::move(job);
     // Each time, so that it comes before the exit handlers of all that was started above.

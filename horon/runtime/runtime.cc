@@ -74,6 +74,7 @@ RuntimeOptions runtime_options(const Knobs& knobs) {
   options.timeout = knobs.duration("stall_shutdown_time");
   options.stall.warn_after = knobs.duration("stall_warning_time");
   options.autotune_file = knobs.text("autotune_file");
+  options.timeline = knobs.text("timeline");
   options.flight_folder = knobs.text("flight_folder").empty()
                               ? std::filesystem::temp_directory_path().string()
                               : knobs.text("flight_folder");
@@ -102,6 +103,7 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
   begin_tuning();
   sets_[next_set_++] = make_set(all);
   tries_.clear();  // other sets are not tuned
+  if (!options.timeline.empty()) start_timeline(options.timeline);
   if (!options.store || world_->size() == 1) return;
   StallMonitor::Options stall = options.stall;
   stall.rank = world_->rank();

@@ -38,6 +38,7 @@ struct RuntimeOptions {
   std::shared_ptr<Store> store;
   StallMonitor::Options stall;
   std::function<void(const std::string& line)> warn;  // default: the log
+  std::string timeline;         // path: start_timeline() from the beginning; empty: no
   std::string flight_folder;    // for the last operations after an error; empty: nowhere
   int codec_threads = 0;        // 0: as many as there are cores for this rank, at most 4
   Mover::MakeCodec make_codec;  // for codecs of one's own; default: codec.h's
