@@ -6,7 +6,8 @@
  *   thread     rank 0 returns from main while a thread is in horon_wait
  *   waiter     rank 0 calls horon_shutdown while a thread is in horon_wait
  *   unnamed    the same with an operation without a name, which runs elsewhere
- *   gather     rank 0 calls horon_shutdown with an all_gather in flight that nobody waited for
+ *   gather     rank 0 calls horon_shutdown with all_gathers in flight that nobody waited for and the others never ask for
+ *   late       the same, but the others come while rank 0 is in horon_shutdown
  *   fork       rank 0 forks a child that ends by exit() while the job goes on
  *   loop       all-reduces until an error, which it prints and returns
  *   signals    all ranks return from main while SIGUSR1 comes again and again
@@ -117,6 +118,13 @@ static void end_dump(void) {
   printf("read %s\n", bytes > 100 ? "the last operations" : "nothing");
 }
 
+static void gather_and_wait(const char* name) {
+  const horon_handle handle = horon_all_gather(name, data, 1000, HORON_F32, NULL);
+  uint64_t counts[2];
+  CHECK(horon_wait(handle) == 0);
+  CHECK(horon_gathered(handle, counts, NULL) == 0 && counts[0] == 1000);
+}
+
 static void* signal_often(void* nothing) {
   for (;;) {
     kill(getpid(), SIGUSR1);
@@ -169,6 +177,11 @@ int main(int argc, char** argv) {
     CHECK(horon_wait(horon_all_reduce("x", data, 1000, HORON_F32, NULL)) == 0);
     return 0;
   }
+  if (rank != 0 && strcmp(mode, "late") == 0) {
+    usleep(300000);
+    gather_and_wait("alone");
+    gather_and_wait("");
+  }
   if (rank != 0) {
     while (kill(pid_of_0, 0) == 0) usleep(5000);
     return 0;
@@ -179,7 +192,7 @@ int main(int argc, char** argv) {
   } else if (strcmp(mode, "thread") == 0) {
     CHECK(pthread_create(&thread, NULL, wait_alone, "alone") == 0);
     wait_until_asleep();
-  } else if (strcmp(mode, "gather") == 0) {
+  } else if (strcmp(mode, "gather") == 0 || strcmp(mode, "late") == 0) {
     CHECK(horon_all_gather("alone", data, 1000, HORON_F32, NULL) > 0);
     CHECK(horon_all_gather("", data, 1000, HORON_F32, NULL) > 0);
     CHECK(horon_shutdown() == 0);
