@@ -111,6 +111,7 @@ bool close(Job& job, Milliseconds last_wait) {
   }
   lock.unlock();
   job.runtime.reset();
+  job.world.store.reset();  // a call that has just come back may hold the rest for a moment
   return true;
 }
 
