@@ -279,8 +279,10 @@ int become_mpi_rank(const std::vector<std::string>& command,
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   for (const auto& [name, value] : rank_environment(place, "", cores)) {
     if (name.ends_with("HOSTNAME") || (name == "OMP_NUM_THREADS" && given.contains(name))) continue;
-    if (!known && name.find("_CROSS_") != name.npos)
-      continue;  // no number is better than a wrong one
+    if (!known && name.find("_CROSS_") != name.npos) {  // no number is better than a wrong one
+      unsetenv(name.c_str());
+      continue;
+    }
     setenv(name.c_str(), value.c_str(), 1);
   }
   std::vector<char*> argv;
