@@ -48,7 +48,10 @@ struct WorldControl {
   ChannelControl channels[kMaxChannels];
 };
 
-// Where things are, as a pure function of the number of ranks.
+// Where things are, as a pure function of the number of ranks. Heaps, slots and stages that are
+// used together are an odd number of pages apart: AMD's first-level cache tells lines apart by a
+// hash of their addresses, and streams a power of two apart throw each other out of it
+// (docs/adr/0003).
 struct Layout {
   explicit Layout(int ranks, uint64_t heap_bytes);
   size_t members_at(int channel) const;  // Member[ranks]
@@ -61,6 +64,7 @@ struct Layout {
   size_t channels_at;
   size_t channel_bytes;
   size_t heaps_at;
+  size_t heap_stride;
   size_t total;
 };
 

@@ -5,12 +5,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <future>
+#include <set>
 
 #include "horon/base/error.h"
 #include "horon/comm/bootstrap.h"
 #include "horon/comm/shared/handover.h"
+#include "horon/comm/shared/region.h"
 #include "horon/comm/shared/shm.h"
 
 namespace horon::shared {
@@ -72,6 +75,77 @@ std::unique_ptr<Backend> lone_shm(uint64_t heap_bytes) {
   return make_shm_backend(
       {.rank = 0, .size = 1, .names = {0}, .heap_bytes = heap_bytes, .inline_bytes = 65536}, *store,
       Log(LogLevel::kOff));
+}
+
+// Pieces of the region; `claim` keeps them, the rest looks at all of them together.
+class Pieces {
+ public:
+  void claim(size_t begin, size_t bytes) { pieces_.emplace_back(begin, begin + bytes); }
+  // True if none overlaps another or reaches beyond `end`.
+  bool are_apart_below(size_t end) {
+    std::sort(pieces_.begin(), pieces_.end());
+    for (size_t i = 1; i < pieces_.size(); ++i) {
+      if (pieces_[i].first < pieces_[i - 1].second) return false;
+    }
+    return pieces_.back().second <= end;
+  }
+
+ private:
+  std::vector<std::pair<size_t, size_t>> pieces_;
+};
+
+constexpr size_t kPage = 4096;
+
+// Bases of what is used at the same time, modulo 2^20.
+class Residues {
+ public:
+  bool is_new(size_t base) { return base % kPage == 0 && seen_.insert(base % (1U << 20)).second; }
+
+ private:
+  std::set<size_t> seen_;
+};
+
+TEST(Layout, WhatIsUsedTogetherIsNeverAPowerOfTwoApart) {
+  for (uint64_t heap : {uint64_t{1}, uint64_t{5000}, uint64_t{1} << 20, uint64_t{1} << 27,
+                        (uint64_t{1} << 27) + 2 * kPage, uint64_t{1} << 34}) {
+    for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+      const Layout layout(ranks, heap);
+      Residues heaps;
+      for (int rank = 0; rank < ranks; ++rank)
+        ASSERT_TRUE(heaps.is_new(layout.heap_at(rank))) << rank << " of " << ranks << ", " << heap;
+      for (int channel : {0, 1, kMaxChannels - 1}) {
+        Residues slots[2];
+        Residues stages;
+        for (int member = 0; member < ranks; ++member) {
+          for (int parity : {0, 1})
+            ASSERT_TRUE(slots[parity].is_new(layout.inline_at(channel, member, parity)))
+                << member << " of " << ranks;
+          ASSERT_TRUE(stages.is_new(layout.stage_at(channel, member))) << member << " of " << ranks;
+        }
+      }
+      // What a page puts right no other bit of the stride may undo: 12 to 27 go into the hash.
+      ASSERT_EQ((layout.heap_at(1) - layout.heap_at(0)) % (1U << 28), kPage) << heap;
+    }
+  }
+}
+
+TEST(Layout, NothingOverlapsAndAllFits) {
+  for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+    const Layout layout(ranks, 3 * kPage + 1);
+    EXPECT_EQ(layout.heap_bytes, 4 * kPage);
+    Pieces pieces;
+    pieces.claim(0, sizeof(WorldControl));
+    for (int channel : {0, 1, 2, kMaxChannels - 1}) {
+      pieces.claim(layout.members_at(channel), sizeof(Member) * static_cast<size_t>(ranks));
+      for (int member = 0; member < ranks; ++member) {
+        for (int parity : {0, 1})
+          pieces.claim(layout.inline_at(channel, member, parity), kInlineBytes);
+        pieces.claim(layout.stage_at(channel, member), kStageBytes);
+      }
+    }
+    for (int rank = 0; rank < ranks; ++rank) pieces.claim(layout.heap_at(rank), layout.heap_bytes);
+    ASSERT_TRUE(pieces.are_apart_below(layout.total)) << ranks;
+  }
 }
 
 TEST(Heap, GivesBackAndJoinsHoles) {
