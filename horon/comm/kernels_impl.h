@@ -1,6 +1,10 @@
 // Included by kernels_generic.cc, kernels_avx2.cc and kernels_avx512.cc; HORON_KERNELS names the
-// table, HORON_F16C says that the CPU converts halves. Everything is in an anonymous namespace.
+// table, HORON_F16C says that the CPU converts halves, HORON_VECTOR_BYTES how wide its vectors are.
+// Everything is in an anonymous namespace.
 #include "horon/comm/kernels_types.h"
+
+// after the types
+#include "horon/comm/kernels_fused.h"
 
 namespace horon::kernels {
 namespace {
@@ -38,63 +42,13 @@ void reduce_blocks(const Args& args) {
   }
 }
 
-// 64 bytes at any address. The compiler does not make vectors of the loop below by itself: it gives
-// up on so many pointers that may be the same.
-template <typename T>
-struct Lanes {
-  typedef T Type __attribute__((vector_size(64), aligned(alignof(T)), may_alias));
-};
-
-// N loads, one sum, N (in place) or 1 stores, in registers. In place the outputs are the inputs, so
-// a line that was just read is written: no extra memory traffic.
-template <typename T, size_t kIn, size_t kOut, bool kDivides>
-void sum_fused(const Args& args) {
-  using Vector = typename Lanes<T>::Type;
-  constexpr size_t kLanes = sizeof(Vector) / sizeof(T);
-  const T* in[kIn];
-  T* out[kOut];
-  for (size_t k = 0; k < kIn; ++k) in[k] = static_cast<const T*>(args.in[k]);
-  for (size_t k = 0; k < kOut; ++k) out[k] = static_cast<T*>(args.out[k]);
-  const T by = static_cast<T>(kDivides ? args.divisor : 1);
-  const auto run = [&]<typename V>(size_t i) {
-    V sum = *reinterpret_cast<const V*>(in[0] + i);
-    for (size_t k = 1; k < kIn; ++k) sum += *reinterpret_cast<const V*>(in[k] + i);
-    if constexpr (kDivides) sum /= by;
-    for (size_t k = 0; k < kOut; ++k) *reinterpret_cast<V*>(out[k] + i) = sum;
-  };
-  const size_t count = args.count;
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) run.template operator()<Vector>(i);
-  for (; i < count; ++i) run.template operator()<T>(i);
-}
-
-template <typename T, size_t kIn, size_t kOut>
-void sum_fused(const Args& args) {
-  return args.divisor != 0 ? sum_fused<T, kIn, kOut, true>(args)
-                           : sum_fused<T, kIn, kOut, false>(args);
-}
-
-template <typename T, size_t kIn>
-bool try_fused(const Args& args) {
-  if (args.n_in != kIn) return false;
-  if (args.n_out == kIn) {
-    sum_fused<T, kIn, kIn>(args);
-  } else if (args.n_out == 2) {
-    sum_fused<T, kIn, 2>(args);
-  } else if (args.n_out == 1) {
-    sum_fused<T, kIn, 1>(args);
-  } else {
-    return false;
+// In registers where that is possible.
+template <typename T, typename Op>
+void reduce_few(const Args& args) {
+  if constexpr (kHasPacket<T>) {
+    if (args.n_in <= kMaxFused && args.n_out <= kMaxFused) return reduce_fused<T, Op>(args);
   }
-  return true;
-}
-
-template <typename T>
-void sum_float(const Args& args) {
-  const bool done = try_fused<T, 2>(args) || try_fused<T, 3>(args) || try_fused<T, 4>(args) ||
-                    try_fused<T, 5>(args) || try_fused<T, 6>(args) || try_fused<T, 7>(args) ||
-                    try_fused<T, 8>(args);
-  if (!done) reduce_blocks<T, Sum, false>(args);
+  reduce_blocks<T, Op, false>(args);
 }
 
 template <typename T>
@@ -163,27 +117,27 @@ void tree(const TreeArgs& tree) {
   }
 }
 
-#define HORON_ROW(T, sum)                                             \
-  {                                                                   \
-    sum, reduce_blocks<T, Min, false>, reduce_blocks<T, Max, false>,  \
-        reduce_blocks<T, Product, false>, reduce_blocks<T, Sum, true> \
+// `S` is what T is summed as: integers without a sign, which wrap around.
+#define HORON_ROW(T, S)                                                                           \
+  {                                                                                               \
+    reduce_few<S, Sum>, reduce_few<T, Min>, reduce_few<T, Max>, reduce_blocks<T, Product, false>, \
+        reduce_blocks<T, Sum, true>                                                               \
   }
-#define HORON_INTEGER_ROW(T) HORON_ROW(T, (reduce_blocks<T, Sum, false>))
 
 }  // namespace
 
 const Table& HORON_KERNELS() {
   static const Table kTable = {
       HORON_KERNEL_NAME,
-      {HORON_INTEGER_ROW(uint8_t),
-       HORON_INTEGER_ROW(int8_t),
-       HORON_INTEGER_ROW(int16_t),
-       HORON_INTEGER_ROW(int32_t),
-       HORON_INTEGER_ROW(int64_t),
-       HORON_ROW(F16, (reduce_blocks<F16, Sum, false>)),
-       HORON_ROW(BF16, (reduce_blocks<BF16, Sum, false>)),
-       HORON_ROW(float, sum_float<float>),
-       HORON_ROW(double, sum_float<double>),
+      {HORON_ROW(uint8_t, uint8_t),
+       HORON_ROW(int8_t, uint8_t),
+       HORON_ROW(int16_t, uint16_t),
+       HORON_ROW(int32_t, uint32_t),
+       HORON_ROW(int64_t, uint64_t),
+       HORON_ROW(F16, F16),
+       HORON_ROW(BF16, BF16),
+       HORON_ROW(float, float),
+       HORON_ROW(double, double),
        {reduce_blocks<Bool, Or, false>, reduce_blocks<Bool, And, false>,
         reduce_blocks<Bool, Or, false>, reduce_blocks<Bool, And, false>, nullptr}},
       tree<float>,

@@ -61,7 +61,8 @@ HORON_WIDE(int64_t)
 #undef HORON_WIDE
 
 template <typename T>
-constexpr bool kIsInteger = !__is_same(T, float) && !__is_same(T, double);
+constexpr bool kIsFloat = __is_same(T, float) || __is_same(T, double) || __is_same(T, F16) ||
+                          __is_same(T, BF16);
 template <typename T>
 struct Unsigned {
   using Type = T;
@@ -83,7 +84,9 @@ struct Unsigned<int64_t> {
   using Type = uint64_t;
 };
 
+// kSelects: the result is one of the inputs.
 struct Sum {
+  static constexpr bool kSelects = false;
   template <typename A>
   static A apply(A a, A b) {
     using U = typename Unsigned<A>::Type;
@@ -93,7 +96,7 @@ struct Sum {
 struct Product {
   template <typename A>
   static A apply(A a, A b) {
-    if constexpr (kIsInteger<A>) {  // through 64 bits: uint16_t * uint16_t would overflow an int
+    if constexpr (!kIsFloat<A>) {  // through 64 bits: uint16_t * uint16_t would overflow an int
       return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     } else {
       return a * b;
@@ -101,15 +104,19 @@ struct Product {
   }
 };
 struct Min {
+  static constexpr bool kSelects = true;
   template <typename A>
   static A apply(A a, A b) {
-    return (a != a || a < b) ? a : b;
+    const A other = a != a ? a : b;
+    return a < other ? a : other;
   }
 };
 struct Max {
+  static constexpr bool kSelects = true;
   template <typename A>
   static A apply(A a, A b) {
-    return (a != a || a > b) ? a : b;
+    const A other = a != a ? a : b;
+    return a > other ? a : other;
   }
 };
 struct Or {
