@@ -42,12 +42,15 @@ unit: test-deps libtorch ## only the quick tests
 	@cmake --build --preset release -j $(JOBS)
 	@$(CTEST) --test-dir $(RELEASE) -L unit
 
-bench: build ## all-reduce and launch against MPI and Gloo; tables here, records and plot in benchmarks/results
-	@$(RELEASE)/bin/horon bench allreduce --json benchmarks/results/allreduce.json --svg benchmarks/results/allreduce.svg
-	@$(RELEASE)/bin/horon bench launch --json benchmarks/results/launch.json
-	@$(RELEASE)/bin/horon bench runtime --json benchmarks/results/runtime.json
-	@$(RELEASE)/bin/horon bench input --json benchmarks/results/input.json $$([ -x $(PEERS)/bin/python ] && echo --peers $(PEERS)/bin/python)
-	@$(RELEASE)/bin/horon bench train --json benchmarks/results/train.json $$([ -x $(PEERS)/bin/python ] && echo --peers $(PEERS)/bin/python)
+bench: build ## against MPI, Gloo, PyTorch; tables here, a record for each kind of CPU in benchmarks/results
+	@set -e; horon=$(RELEASE)/bin/horon; kind=$$($$horon info --kind); \
+	record() { echo benchmarks/results/$$1-$$kind.$$2; }; \
+	peers=$$([ ! -x $(PEERS)/bin/python ] || echo --peers $(PEERS)/bin/python); \
+	$$horon bench allreduce --json $$(record allreduce json) --svg $$(record allreduce svg); \
+	$$horon bench launch --json $$(record launch json); \
+	$$horon bench runtime --json $$(record runtime json); \
+	$$horon bench input --json $$(record input json) $$peers; \
+	$$horon bench train --json $$(record train json) $$peers
 
 fuzz: test-deps ## the fuzzers, SECONDS=60 each
 	@tests/fuzz/fuzz_test.sh $(CURDIR)/build/fuzz $(or $(SECONDS),60)

@@ -57,7 +57,8 @@ std::vector<uint64_t> parse_sizes(const BenchOptions& options) {
 
 std::vector<std::string> parse_contenders(const BenchOptions& options) {
   if (options.backends.empty())
-    return {"floor", "shm", "shm_plain", "exact", "gloo", "mpi", "raw_mpi", "raw_gloo"};
+    return {"floor",   "shm",  "shm_plain", "exact",   "shm_f16", "shm_bf16",
+            "shm_max", "gloo", "mpi",       "raw_mpi", "raw_gloo"};
   std::vector<std::string> chosen = {"floor"};
   const auto known = contender_names();
   for (const std::string& name : split(options.backends, ',')) {
@@ -70,6 +71,11 @@ std::vector<std::string> parse_contenders(const BenchOptions& options) {
     if (std::find(chosen.begin(), chosen.end(), name) == chosen.end()) chosen.push_back(name);
   }
   return chosen;
+}
+
+// The raw peers are called with floats; halves stand beside floats of the same bytes.
+bool needs_floats(const std::string& contender) {
+  return contender.rfind("raw_", 0) == 0 || contender == "shm_f16" || contender == "shm_bf16";
 }
 
 bool needs_mpi(const std::string& contender) {
@@ -98,10 +104,7 @@ std::vector<BenchPoint> measure(const BenchOptions& options, const Knobs& knobs,
   plan.seconds = options.quick ? 5.0 : 8.0;
   plan.max_rounds = options.quick ? 25 : 60;
   plan.shows_progress = isatty(STDERR_FILENO) != 0;
-  if (parse_dtype(options.dtype) != DType::kF32) {  // the raw peers are called with floats
-    std::erase_if(plan.contenders,
-                  [](const std::string& name) { return name.rfind("raw_", 0) == 0; });
-  }
+  if (parse_dtype(options.dtype) != DType::kF32) std::erase_if(plan.contenders, needs_floats);
   if (!is_first && options.backends.empty()) {  // more ranks: how we scale, not whom we beat
     plan.contenders = {"floor", "shm", "exact"};
     std::erase_if(plan.sizes,
@@ -149,6 +152,9 @@ nlohmann::json summarise(const std::vector<BenchPoint>& points) {
   ratio("shm_p50_us_64KB", median(2, kSmallBytes, "shm"), 1.0);
   ratio("four_over_two_ranks_100MB", median(4, kLargeBytes, "shm"), shm);
   ratio("exact_over_fast_100MB", median(2, kLargeBytes, "exact"), shm);
+  ratio("f16_share_of_f32_100MB", shm, median(2, kLargeBytes, "shm_f16"));
+  ratio("bf16_share_of_f32_100MB", shm, median(2, kLargeBytes, "shm_bf16"));
+  ratio("max_share_of_sum_100MB", shm, median(2, kLargeBytes, "shm_max"));
   return summary;
 }
 
@@ -184,6 +190,7 @@ void run_allreduce(const BenchOptions& options, const Globals& globals) {
   for (const std::string& one : split(options.ranks, ',')) {
     ranks.push_back(static_cast<int>(parse_integer(one, "--ranks", 1, 64)));
   }
+  std::cout << describe(this_machine()) << "\n" << std::flush;
   std::vector<BenchPoint> points;
   for (size_t i = 0; i < ranks.size(); ++i) {
     for (const BenchPoint& point : measure(options, knobs, ranks[i], i == 0))

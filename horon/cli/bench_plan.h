@@ -34,8 +34,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BenchPlan, contenders, sizes, dtype, seconds,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BenchPoint, ranks, bytes, contender, median_us, p95_us, gb_per_s,
                                    share_of_floor, rounds)
 
-// floor: a[i] += 1 over own memory; shm, shm_plain (buffers outside the heap), exact, gloo, mpi,
-// hier: ours; raw_mpi, raw_gloo: MPI_Allreduce and gloo::allreduce themselves.
+// floor: a[i] += 1 over own memory; shm, shm_plain (buffers outside the heap), exact, shm_f16 and
+// shm_bf16 (the same bytes as halves), shm_max, gloo, mpi, hier: ours; raw_mpi, raw_gloo:
+// MPI_Allreduce and gloo::allreduce themselves.
 std::vector<std::string> contender_names();
 
 }  // namespace horon::cli

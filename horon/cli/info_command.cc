@@ -36,10 +36,8 @@ std::string describe_trainer(const std::vector<std::string>& folders) {
 
 void print_info(const Knobs& knobs) {
   const auto folders = part_folders(knobs.text("parts"));
-  const Machine machine = this_machine();
   std::cout << fmt::format("horon      {} (built with {})\n", kVersion, kBuildId);
-  std::cout << fmt::format("machine    {}, {} cores, {} cache, {} memory\n", machine.cpu,
-                           machine.cores, machine.cache, machine.memory);
+  std::cout << fmt::format("machine    {}\n", describe(this_machine()));
   std::cout << fmt::format("kernels    {} (this CPU can run: {})\n", kernel_name(),
                            fmt::join(kernel_names(), ", "));
   std::cout << fmt::format("gpu        {}\n", describe_cuda(folders));
@@ -69,15 +67,20 @@ void add_info_command(CLI::App& app, Globals& globals) {
     bool knobs = false;
     bool markdown = false;
     bool algorithms = false;
+    bool kind = false;
   };
   auto choice = std::make_shared<Choice>();
   info->add_flag("--knobs", choice->knobs, "every setting, its value and where that came from");
   info->add_flag("--knobs-md", choice->markdown, "the settings as docs/knobs.md");
   info->add_flag("--algorithms", choice->algorithms, "the table by which algorithms are chosen");
+  info->add_flag("--kind", choice->kind,
+                 "the kind of this machine's CPU alone, as in the names of benchmarks' records");
   add_knob_flags(*info, globals);
   info->callback([choice, &globals] {
     const Knobs knobs = globals.knobs();
-    if (choice->markdown) {
+    if (choice->kind) {
+      std::cout << this_machine().kind << "\n";
+    } else if (choice->markdown) {
       std::cout << knob_docs();
     } else if (choice->algorithms) {
       std::cout << AlgorithmTable::print();

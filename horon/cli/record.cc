@@ -48,7 +48,9 @@ nlohmann::json make_record(const nlohmann::json& results, const nlohmann::json& 
   const Machine machine = this_machine();
   return {{"machine",
            {{"cpu", machine.cpu},
+            {"kind", machine.kind},
             {"cores", machine.cores},
+            {"caches", machine.caches},
             {"last_level_cache", machine.cache},
             {"memory", machine.memory},
             {"kernel", machine.kernel}}},

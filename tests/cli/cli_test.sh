@@ -39,15 +39,22 @@ for word in bench demo info "Exit codes" " 75 " " 18 "; do grep -q -- "$word" "$
 HORON_TIMEOUT=7s "$horon" info --knobs | grep -q "timeout *7s *environment" || fail "info --knobs"
 "$horon" info --knobs-md | diff - "$source/docs/knobs.md" || fail "docs/knobs.md is old: make docs"
 "$horon" info | grep -q "mpi_openmpi" || fail "info lists no parts"
+kind=$("$horon" info --kind)
+[[ $kind =~ ^[A-Za-z0-9]+-[0-9]+-(avx512|avx2|generic)$ ]] || fail "info --kind says '$kind'"
+"$horon" info | grep -q "($kind)" || fail "info does not name the kind of CPU"
 "$horon" demo -n 3 >"$work/demo"
 grep -q "32 MB exact" "$work/demo" || fail "the demo measured nothing: $(cat "$work/demo")"
-"$horon" bench allreduce --quick --sizes 4,64KB --ranks 2 --backends shm,raw_gloo --json "$work/b.json" --svg "$work/b.svg" >/dev/null
+"$horon" bench allreduce --quick --sizes 4,64KB --ranks 2 --backends shm,shm_f16,shm_bf16,shm_max,raw_gloo \
+  --json "$work/b.json" --svg "$work/b.svg" >"$work/bench"
+grep -q "($kind), .* cores, caches " "$work/bench" || fail "the benchmark does not name the machine: $(head -1 "$work/bench")"
 python3 - "$work" <<'PY'
 import json, sys, xml.dom.minidom
 record = json.load(open(sys.argv[1] + "/b.json"))
 assert set(record) == {"machine", "version", "date", "results", "summary"}, record.keys()
 assert record["summary"]["shm_p50_us_64KB"] > 0
-assert {r["contender"] for r in record["results"]} == {"floor", "shm", "raw_gloo"}
+assert record["machine"]["kind"].count("-") == 2 and record["machine"]["cpu"], record["machine"]
+assert all(cache.endswith("B") for cache in record["machine"]["caches"]), record["machine"]
+assert {r["contender"] for r in record["results"]} == {"floor", "shm", "shm_f16", "shm_bf16", "shm_max", "raw_gloo"}
 xml.dom.minidom.parse(sys.argv[1] + "/b.svg")
 PY
 echo "cli ok"

@@ -1,9 +1,8 @@
 #include "horon/comm/gloo/gloo_transport.h"
 
 #include <fmt/format.h>
-#include <gloo/allreduce.h>
 #include <gloo/common/error.h>
-#include <gloo/math.h>
+#include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <signal.h>
 #include <unistd.h>
@@ -331,31 +330,11 @@ class GlooTransport final : public Transport {
   std::unique_ptr<PeerWatch> watch_;  // last: its thread uses all the others
 };
 
-class RawGloo final : public RawPeer {
- public:
-  RawGloo(const GlooOptions& options, Store& store) : context_(connect(options, store)) {}
-  void all_reduce(float* data, uint64_t count) override {
-    const NoSigpipe guard;
-    gloo::AllreduceOptions call(context_);
-    call.setOutput(data, count);
-    call.setReduceFunction(
-        static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
-    gloo::allreduce(call);
-  }
-
- private:
-  std::shared_ptr<gloo::Context> context_;
-};
-
 }  // namespace
 
 std::shared_ptr<Transport> make_gloo_transport(const GlooOptions& options,
                                                const std::shared_ptr<Store>& store) {
   return std::make_shared<GlooTransport>(options, store);
-}
-
-std::unique_ptr<RawPeer> make_raw_gloo(const GlooOptions& options, Store& store) {
-  return std::make_unique<RawGloo>(options, store);
 }
 
 }  // namespace horon

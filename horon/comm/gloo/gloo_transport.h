@@ -21,12 +21,14 @@ struct GlooOptions {
 std::shared_ptr<Transport> make_gloo_transport(const GlooOptions& options,
                                                const std::shared_ptr<Store>& store);
 
-// Gloo's own all-reduce over a mesh of its own, as a peer for benchmarks: f32 sum in place.
+// A library's own all-reduce over connections that it made by itself, as a peer for benchmarks: f32
+// sum in place. No socket of it has met a setting of ours.
 class RawPeer {
  public:
   virtual ~RawPeer() = default;
   virtual void all_reduce(float* data, uint64_t count) = 0;
 };
-std::unique_ptr<RawPeer> make_raw_gloo(const GlooOptions& options, Store& store);
+// Between processes of this machine.
+std::unique_ptr<RawPeer> make_raw_gloo(int rank, int size, std::shared_ptr<Store> store);
 
 }  // namespace horon
