@@ -13,6 +13,11 @@ namespace horon {
 // they come, and only complete nodes are kept, at most log2(shards) + 1 arrays if they come in
 // order, one if they are an aligned block. Afterwards: comm.run(Request::all_reduce(sum, out)). One
 // thread at a time.
+//
+// Deal contiguous blocks of shards, as the trainer does. Of shards that are dealt like cards hardly
+// two make a node: 128 on 2 ranks are 64 arrays each, in memory and on their way. More than a
+// contiguous block could need is therefore a UsageError, the same on all ranks, with the numbers.
+// (To fold them all the same, ranks would first have to swap the very arrays that are to be saved.)
 class ExactSum {
  public:
   // `spec` gives count and type (f32 or f64). Memory comes from `allocate`, e.g. the communicator's

@@ -118,27 +118,93 @@ TEST(ExactTree, RefusesAShardTwice) {
   EXPECT_THROW(plan_tree(overlap), UsageError);
 }
 
-// ceil(log2 L) * 2^-24 * sum |x|, heavy cancellation and 60 decades included.
-TEST(ExactTree, StaysWithinTheDocumentedBound) {
+// Shards dealt to ranks in blocks of any length.
+std::vector<std::vector<TreeNode>> nodes_in_blocks(uint64_t shards, uint64_t ranks) {
+  float value = 1;
+  std::vector<std::vector<TreeNode>> nodes(ranks);
+  for (uint64_t rank = 0; rank < ranks; ++rank) {
+    ExactSum sum = make_sum(1, DType::kF32, shards);
+    for (uint64_t i = shards * rank / ranks; i < shards * (rank + 1) / ranks; ++i)
+      sum.add(i, {&value, 1, DType::kF32, {}});
+    for (const auto& kept : sum.kept()) nodes[rank].push_back(kept.node);
+  }
+  return nodes;
+}
+
+std::vector<int> numbers(size_t count) {
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+TEST(ExactTree, AnyRunOfShardsNeedsFewNodes) {
+  float value = 1;
+  for (uint64_t shards = 1; shards <= 70; ++shards) {
+    for (uint64_t first = 0; first < shards; ++first) {
+      ExactSum sum = make_sum(1, DType::kF32, shards);
+      for (uint64_t i = first; i < shards; ++i) {
+        sum.add(i, {&value, 1, DType::kF32, {}});
+        ASSERT_LE(sum.kept().size(), most_nodes_of_a_run(shards)) << first << ".." << i;
+      }
+    }
+  }
+  EXPECT_EQ(most_nodes_of_a_run(128), 14U);
+}
+
+TEST(ExactTree, BlocksAreAcceptedOnAnyNumberOfRanks) {
+  for (uint64_t shards : {1U, 2U, 3U, 8U, 100U, 128U, 1000U}) {
+    for (uint64_t ranks = 1; ranks <= std::min<uint64_t>(shards, 50); ++ranks)
+      EXPECT_EQ(check_dealing(nodes_in_blocks(shards, ranks), numbers(ranks), shards), "")
+          << shards << " on " << ranks;
+  }
+}
+
+TEST(ExactTree, CardsAreRefusedWithTheNumbers) {
+  std::vector<std::vector<TreeNode>> cards(2);
+  for (uint64_t shard = 0; shard < 128; ++shard) cards[shard % 2].push_back({shard, 0});
+  const std::vector<int> ranks = {3, 5};
+  const std::string wrong = check_dealing(cards, ranks, 128);
+  for (const char* word : {"rank 3", "64 arrays of 128 shards", "at most 14", "contiguous"})
+    EXPECT_NE(wrong.find(word), std::string::npos) << wrong;
+  // So few that it does not matter; and shards that nobody has are in nobody's way.
+  cards = {{{0, 0}, {2, 0}, {4, 0}, {6, 0}}, {{1, 0}, {3, 0}, {5, 0}, {7, 0}}};
+  EXPECT_EQ(check_dealing(cards, ranks, 8), "");
+  std::vector<std::vector<TreeNode>> holes(2);
+  for (uint64_t shard = 0; shard < 128; shard += 2) holes[shard / 64].push_back({shard, 0});
+  EXPECT_EQ(check_dealing(holes, ranks, 128), "");
+}
+
+// |error| <= ceil(log2 L) * u * sum |x|, heavy cancellation and 60 decades included; u is half a
+// unit in the last place.
+template <typename T>
+void check_bound(DType dtype, long double unit) {
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> exponent(-30, 30);
   for (int trial = 0; trial < 2000; ++trial) {
     const size_t shards = 2 + random() % 63;
-    std::vector<float> values(shards);
+    std::vector<T> values(shards);
     for (size_t i = 0; i < shards; ++i) {
-      values[i] = static_cast<float>(std::pow(10.0, exponent(random)));
-      if (i % 2 == 1) values[i] = -values[i - 1] * (1 + 0x1p-20F);
+      values[i] = static_cast<T>(std::pow(10.0, exponent(random)));
+      if (i % 2 == 1) values[i] = -values[i - 1] * (1 + static_cast<T>(0x1p-20));
     }
+    std::vector<ExactSum> parts;
+    for (int rank = 0; rank < 3; ++rank) parts.push_back(make_sum(1, dtype, shards));
     long double exact = 0;
     long double magnitude = 0;
-    for (float value : values) {
-      exact += value;
-      magnitude += std::fabs(value);
+    for (size_t i = 0; i < shards; ++i) {
+      parts[random() % 3].add(i, {&values[i], 1, dtype, {}});
+      exact += values[i];
+      magnitude += std::fabs(values[i]);
     }
-    const long double bound =
-        std::ceil(std::log2(static_cast<double>(shards))) * 0x1p-24L * magnitude;
-    EXPECT_LE(std::fabs(static_cast<long double>(definition(values)) - exact), bound);
+    const long double bound = std::ceil(std::log2(static_cast<double>(shards))) * unit * magnitude;
+    ASSERT_LE(std::fabs(static_cast<long double>(finish<T>(parts, dtype)) - exact), bound)
+        << shards;
   }
+}
+
+TEST(ExactTree, StaysWithinTheDocumentedBound) {
+  check_bound<float>(DType::kF32, 0x1p-24L);
+  check_bound<double>(DType::kF64, 0x1p-53L + 0x1p-58L);  // the reference rounds, too
 }
 
 TEST(ExactTree, NaNIsCanonicalAndInfinityTravels) {

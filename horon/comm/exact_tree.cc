@@ -84,6 +84,34 @@ std::vector<TreeStep> plan_tree(std::span<const TreeNode> leaves) {
   return planner.take();
 }
 
+uint32_t most_nodes_of_a_run(uint64_t shards) {
+  return shards <= 2 ? 1 : 2 * static_cast<uint32_t>(std::bit_width(shards - 1));
+}
+
+std::string check_dealing(const std::vector<std::vector<TreeNode>>& nodes,
+                          std::span<const int> ranks, uint64_t shards) {
+  const uint32_t most = most_nodes_of_a_run(shards);
+  std::vector<std::pair<uint64_t, size_t>> holders;  // first shard of every node, and who has it
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const TreeNode& node : nodes[i]) holders.emplace_back(node.first, i);
+  }
+  std::sort(holders.begin(), holders.end());
+  std::vector<size_t> runs(nodes.size(), 0);
+  for (size_t k = 0; k < holders.size(); ++k) {
+    if (k == 0 || holders[k].second != holders[k - 1].second) ++runs[holders[k].second];
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].size() <= most || runs[i] <= 1) continue;
+    return fmt::format(
+        "exact sum: rank {} has {} arrays of {} shards to send, because other ranks' shards lie "
+        "between its own; give each rank a contiguous block of shards, which needs at most {} "
+        "(one, if {} shards begin at a multiple of {})",
+        ranks[i], nodes[i].size(), shards, most, std::bit_floor(shards / nodes.size()),
+        std::bit_floor(shards / nodes.size()));
+  }
+  return "";
+}
+
 uint32_t tree_depth(std::span<const TreeStep> steps) {
   uint32_t depth = 0;
   uint32_t highest = 0;

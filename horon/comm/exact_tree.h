@@ -35,6 +35,16 @@ struct TreeStep {
 // the same shard. No leaves: no steps.
 std::vector<TreeStep> plan_tree(std::span<const TreeNode> leaves);
 
+// A contiguous run of shards needs at most this many nodes.
+uint32_t most_nodes_of_a_run(uint64_t shards);
+
+// Every node is an array of its own, in memory and on its way, so shards that were dealt like cards
+// cost as many as there are shards. Empty if they were not: each member has at most
+// most_nodes_of_a_run() nodes, or no other member's shards between its own. Otherwise the message
+// of an error; nodes[i] are those of rank ranks[i].
+std::string check_dealing(const std::vector<std::vector<TreeNode>>& nodes,
+                          std::span<const int> ranks, uint64_t shards);
+
 // Highest number of arrays on the stack while the steps run.
 uint32_t tree_depth(std::span<const TreeStep> steps);
 

@@ -344,15 +344,24 @@ void Executor::check(const std::vector<Said>& said, std::vector<int>& active) co
       wrong = check_all_to_all(sends, receives, active, options_.members);
     }
     if (wrong.empty() && first.reduction == Reduction::kExact && first.layout != 0) {
-      std::vector<TreeNode> leaves;
-      for (int member : active) {
-        for (const NodePlace& place : nodes_of(one.extra[member])) leaves.push_back(place.node);
-      }
-      if (leaves.empty()) wrong = "exact sum: no rank contributed a shard";
-      plan_tree(leaves);  // throws if a shard was contributed twice
+      wrong = check_exact(one, active);
     }
     if (!wrong.empty()) throw UsageError(wrong, ExitCode::kMismatch);
   }
+}
+
+std::string Executor::check_exact(const Said& said, const std::vector<int>& active) const {
+  std::vector<TreeNode> leaves;
+  std::vector<std::vector<TreeNode>> dealt(active.size());
+  std::vector<int> ranks;
+  for (size_t i = 0; i < active.size(); ++i) {
+    for (const NodePlace& place : nodes_of(said.extra[active[i]])) dealt[i].push_back(place.node);
+    leaves.insert(leaves.end(), dealt[i].begin(), dealt[i].end());
+    ranks.push_back(options_.members[active[i]]);
+  }
+  if (leaves.empty()) return "exact sum: no rank contributed a shard";
+  plan_tree(leaves);  // throws if a shard was contributed twice
+  return check_dealing(dealt, ranks, said.headers[active.front()].layout);
 }
 
 std::vector<NodePlace> Executor::nodes_of(const std::vector<uint64_t>& words) {

@@ -61,6 +61,7 @@ class Executor {
   std::vector<std::vector<std::byte>> read_blobs(std::span<const std::byte> mine,
                                                  Milliseconds timeout);
   void check(const std::vector<Said>& said, std::vector<int>& active) const;
+  std::string check_exact(const Said& said, const std::vector<int>& active) const;
   void move(const Item& item, const Said& said, const std::vector<int>& active,
             Milliseconds timeout);
   void move_inline(const Item& item, const Said& said, const std::vector<int>& active);

@@ -63,24 +63,6 @@ void mixed_windows(Context& context) {
   }
 }
 
-// Nothing moves if an exact sum in a group cannot be finished.
-void grouped_exact(Context& context) {
-  Communicator& comm = context.comm;
-  if (comm.size() < 2) return;
-  std::vector<float> a(10, 1.0F);
-  std::vector<float> one(4, 1.0F);
-  ExactSum sum = comm.exact_sum(4, DType::kF32, 8);
-  sum.add(3, view_of(one));
-  bool thrown = false;
-  try {
-    comm.run(
-        Request::group({Request::all_reduce(view_of(a)), Request::all_reduce(sum, view_of(one))}));
-  } catch (const UsageError&) {
-    thrown = true;
-  }
-  expect(thrown && a == std::vector<float>(10, 1.0F), "a payload moved");
-}
-
 // All or nothing: one item that differs stops all of them.
 void grouped_mismatch(Context& context) {
   Communicator& comm = context.comm;
@@ -199,105 +181,6 @@ void interleaved_groups(Context& context) {
         expect(value == one.expected, "wrong sum in a group");
     }
   }
-}
-
-// The exact sum over 8 logical shards, however they are dealt out, is the tree of the definition.
-template <typename T>
-T tree(const std::vector<T>& shards, size_t begin, size_t width) {
-  if (width == 1) return shards[begin];
-  const T left = tree(shards, begin, width / 2);
-  return begin + width / 2 >= shards.size() ? left
-                                            : left + tree(shards, begin + width / 2, width / 2);
-}
-
-template <typename T>
-T shard_value(uint64_t shard, uint64_t i) {
-  const uint64_t bits = mix(shard * 7919 + i);
-  if (i % 997 == 3 && shard == 2) return std::numeric_limits<T>::quiet_NaN();
-  if (i % 997 == 5 && shard == 1) return std::numeric_limits<T>::infinity();
-  const double exponent = static_cast<double>(bits % 61) - 30.0;  // 1e-30 .. 1e30 in one tensor
-  const double value = std::pow(10.0, exponent) * (1.0 + static_cast<double>(bits >> 40) * 0x1p-24);
-  return static_cast<T>(shard % 2 == 1 ? -value : value);
-}
-
-template <typename T>
-void check_exact(Context& context, DType dtype, uint64_t count, int deal, ReduceOp op) {
-  Communicator& comm = context.comm;
-  constexpr uint64_t kShards = 8;
-  ExactSum sum = comm.exact_sum(count, dtype, kShards);
-  for (uint64_t k = 0; k < kShards; ++k) {
-    const uint64_t shard = deal == 2 ? (k * 5 + 3) % kShards : k;  // 2: out of order
-    const auto owner =
-        static_cast<int>(deal == 0 ? shard * static_cast<uint64_t>(comm.size()) / kShards
-                                   : shard % static_cast<uint64_t>(comm.size()));
-    if (owner != comm.rank()) continue;
-    OwnedBuffer values = OwnedBuffer::host(count, dtype);
-    for (uint64_t i = 0; i < count; ++i) values.as<T>()[i] = shard_value<T>(shard, i);
-    const TestBuffer shard_data(context, count, dtype, false);
-    shard_data.upload(values.view());
-    sum.add(shard, shard_data.view());
-  }
-  const TestBuffer out(context, count, dtype, deal == 1);
-  // Any split into buckets: the first third and the rest would need sums of their own; here one.
-  comm.all_reduce(sum, out.view(), {.op = op});
-  const OwnedBuffer result = out.host();
-  for (uint64_t i = 0; i < count; ++i) {
-    std::vector<T> shards;
-    for (uint64_t s = 0; s < kShards; ++s) shards.push_back(shard_value<T>(s, i));
-    T expected = tree(shards, 0, kShards);
-    if (op == ReduceOp::kAverage) expected /= static_cast<T>(kShards);
-    const bool both_nan = std::isnan(expected) && std::isnan(result.as<T>()[i]);
-    expect(both_nan || std::memcmp(&expected, &result.as<T>()[i], sizeof(T)) == 0,
-           fmt::format("{} element {} of {}, deal {}", name_of(dtype), i, count, deal));
-  }
-}
-
-void exact(Context& context) {
-  for (int deal : {0, 1, 2}) {
-    for (uint64_t count : {0ULL, 1ULL, 1000ULL, 70'001ULL}) {
-      check_exact<float>(context, DType::kF32, count, deal, ReduceOp::kSum);
-    }
-    check_exact<double>(context, DType::kF64, 3001, deal, ReduceOp::kAverage);
-  }
-}
-
-// Plain exact all-reduce: shards are the ranks; the same bits in one piece and in seven buckets.
-void exact_buckets(Context& context) {
-  Communicator& comm = context.comm;
-  const uint64_t count = 30'011;
-  for (bool heap : {false, true}) {
-    const TestBuffer whole(context, count, DType::kF32, heap);
-    const TestBuffer pieces(context, count, DType::kF32, heap);
-    OwnedBuffer mine = OwnedBuffer::host(count, DType::kF32);
-    for (uint64_t i = 0; i < count; ++i)
-      mine.as<float>()[i] = shard_value<float>(static_cast<uint64_t>(comm.rank()) + 3, i);
-    whole.upload(mine.view());
-    pieces.upload(mine.view());
-    const ReduceOptions options = {.op = ReduceOp::kSum, .reduction = Reduction::kExact};
-    comm.all_reduce(whole.view(), options);
-    for (uint64_t k = 0; k < 7; ++k) {
-      const uint64_t lo = count * k / 7;
-      comm.all_reduce(pieces.view().slice(lo, count * (k + 1) / 7 - lo), options);
-    }
-    const OwnedBuffer a = whole.host();
-    const OwnedBuffer b = pieces.host();
-    expect(std::memcmp(a.view().data, b.view().data, a.view().bytes()) == 0, "buckets change bits");
-  }
-}
-
-void exact_duplicate(Context& context) {
-  Communicator& comm = context.comm;
-  if (comm.size() < 2) return;
-  ExactSum sum = comm.exact_sum(4, DType::kF32, 8);
-  std::vector<float> one(4, 1.0F);
-  sum.add(3, view_of(one));
-  bool thrown = false;
-  try {
-    comm.all_reduce(sum, view_of(one));
-  } catch (const UsageError& error) {
-    thrown = std::string(error.what()).find("shard 3") != std::string::npos;
-  }
-  expect(thrown, "one shard on two ranks was not noticed");
 }
 
 // Every rank must get the same UsageError, nothing may be touched, and the next operation must
@@ -453,21 +336,19 @@ void once_on_each_host(Context& context) {
 }  // namespace
 
 std::vector<Check> behaviour_checks() {
-  return {{"grouped", grouped},
-          {"mixed_windows", mixed_windows},
-          {"grouped_exact", grouped_exact},
-          {"grouped_mismatch", grouped_mismatch},
-          {"join", join},
-          {"join_ends_together", join_ends_together},
-          {"interleaved_groups", interleaved_groups},
-          {"exact", exact},
-          {"exact_buckets", exact_buckets},
-          {"exact_duplicate", exact_duplicate},
-          {"mismatches", mismatches},
-          {"asynchronous", asynchronous},
-          {"work_deadline", work_deadline},
-          {"many_groups", many_groups},
-          {"once_on_each_host", once_on_each_host}};
+  std::vector<Check> checks = {{"grouped", grouped},
+                               {"mixed_windows", mixed_windows},
+                               {"grouped_mismatch", grouped_mismatch},
+                               {"join", join},
+                               {"join_ends_together", join_ends_together},
+                               {"interleaved_groups", interleaved_groups},
+                               {"mismatches", mismatches},
+                               {"asynchronous", asynchronous},
+                               {"work_deadline", work_deadline},
+                               {"many_groups", many_groups},
+                               {"once_on_each_host", once_on_each_host}};
+  for (Check& one : exact_checks()) checks.push_back(std::move(one));
+  return checks;
 }
 
 }  // namespace horon::contract

@@ -62,6 +62,7 @@ void any_order(Context& context) {
   expect(runtime.counters().control_messages == control, "repeated steps needed control messages");
 }
 
+// Declared tensors: reduced where they are, in every step.
 void buckets(Context& context) {
   Runtime runtime(whole_group(context.comm));
   std::vector<TensorSpec> specs(12);
@@ -73,9 +74,28 @@ void buckets(Context& context) {
   const BucketMemory memory = runtime.allocate_buckets(specs);
   for (int step = 0; step < 4; ++step) {
     std::vector<Work> works;
-    for (size_t i = 0; i < specs.size(); ++i)
+    for (size_t i = 0; i < specs.size(); ++i) {
+      // Element k is its rank's number, the tensor's, the step's and k itself.
+      const OwnedBuffer mine = OwnedBuffer::host(specs[i].count, DType::kF32);
+      for (uint64_t k = 0; k < specs[i].count; ++k)
+        mine.as<float>()[k] = static_cast<float>(static_cast<uint64_t>(context.comm.rank()) +
+                                                 10 * i + 1000 * static_cast<uint64_t>(step) + k);
+      copy_to(context, memory.views[i], mine.view());
       works.push_back(runtime.all_reduce(specs[i].name, memory.views[i]));
+    }
     for (const Work& work : works) work.wait();
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const OwnedBuffer result = copy_of(context, memory.views[i]);
+      const auto ranks = static_cast<uint64_t>(context.comm.size());
+      for (uint64_t k = 0; k < specs[i].count; ++k) {
+        const float want =
+            sum_of_ranks(context) +
+            static_cast<float>(ranks * (10 * i + 1000 * static_cast<uint64_t>(step) + k));
+        expect(result.as<float>()[k] == want,
+               fmt::format("step {}, t{}, element {}: {} instead of {}", step, i, k,
+                           result.as<float>()[k], want));
+      }
+    }
   }
   expect(runtime.counters().bytes_copied == 0, "declared tensors were copied");
   expect(runtime.counters().control_messages == 0, "declared tensors needed control messages");

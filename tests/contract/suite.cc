@@ -28,34 +28,34 @@ std::vector<std::string> run(const std::vector<Check>& checks, Context& context)
 }
 
 TestBuffer::TestBuffer(Context& context, uint64_t count, DType dtype, bool heap)
-    : device_(context.device) {
-  if (device_) {
-    memory_ = device_->allocate(count, dtype, 0);
+    : context_(context) {
+  if (context.device) {
+    memory_ = context.device->allocate(count, dtype, 0);
   } else {
     memory_ = heap ? context.comm.allocate(count, dtype) : OwnedBuffer::host(count, dtype);
   }
 }
 
-OwnedBuffer TestBuffer::host() const {
-  OwnedBuffer copy = OwnedBuffer::host(view().count, view().dtype);
-  if (device_) {
-    const auto stream = device_->make_stream(0);
-    stream->copy(copy.view().data, view().data, view().bytes());
+OwnedBuffer copy_of(const Context& context, const BufferView& view) {
+  OwnedBuffer copy = OwnedBuffer::host(view.count, view.dtype);
+  if (context.device) {
+    const auto stream = context.device->make_stream(0);
+    stream->copy(copy.view().data, view.data, view.bytes());
     stream->synchronize();
-  } else if (view().count != 0) {
-    std::memcpy(copy.view().data, view().data, view().bytes());
+  } else if (view.count != 0) {
+    std::memcpy(copy.view().data, view.data, view.bytes());
   }
   return copy;
 }
 
-void TestBuffer::upload(const BufferView& host) const {
+void copy_to(const Context& context, const BufferView& view, const BufferView& host) {
   if (host.count == 0) return;
-  if (device_) {
-    const auto stream = device_->make_stream(0);
-    stream->copy(view().data, host.data, host.bytes());
+  if (context.device) {
+    const auto stream = context.device->make_stream(0);
+    stream->copy(view.data, host.data, host.bytes());
     stream->synchronize();
   } else {
-    std::memcpy(view().data, host.data, host.bytes());
+    std::memcpy(view.data, host.data, host.bytes());
   }
 }
 

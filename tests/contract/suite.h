@@ -25,8 +25,10 @@ struct Check {
 // Sums, averages, minima, ... of all types and many sizes; segments; gathers; broadcasts;
 // transposes.
 std::vector<Check> operation_checks();
-// Groups of operations, join, sub-groups, asynchrony, exact sums, mismatches.
+// Groups of operations, join, sub-groups, asynchrony, mismatches, and exact_checks().
 std::vector<Check> behaviour_checks();
+// Exact sums of all types and ways to hold them.
+std::vector<Check> exact_checks();
 // Named operations through the runtime.
 std::vector<Check> runtime_checks();
 // One operation of each kind above 2^31 bytes; for two ranks.
@@ -37,17 +39,21 @@ std::vector<std::string> run(const std::vector<Check>& checks, Context& context)
 
 void expect(bool ok, const std::string& what);
 
+// Between host memory and memory under test, wherever that is.
+OwnedBuffer copy_of(const Context& context, const BufferView& view);
+void copy_to(const Context& context, const BufferView& view, const BufferView& host);
+
 // Memory of this rank on the device under test; `heap`: from the communicator (host only).
 class TestBuffer {
  public:
   TestBuffer(Context& context, uint64_t count, DType dtype, bool heap);
   const BufferView& view() const { return memory_.view(); }
   // The contents as host memory.
-  OwnedBuffer host() const;
-  void upload(const BufferView& host) const;
+  OwnedBuffer host() const { return copy_of(context_, view()); }
+  void upload(const BufferView& host) const { copy_to(context_, view(), host); }
 
  private:
-  std::shared_ptr<DeviceRuntime> device_;
+  Context context_;
   OwnedBuffer memory_;
 };
 
