@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -85,8 +86,8 @@ class Backend {
   virtual std::unique_ptr<Channel> open_channel(std::span<const int> members, uint64_t id) = 0;
   // Memory that peers reach without a copy where the backend can; plain host memory otherwise.
   virtual OwnedBuffer allocate(uint64_t count, DType dtype) = 0;
-  // Non-empty once a peer was lost or a deadline passed: why nothing works any more.
-  virtual std::string dead_reason() const = 0;
+  // Why nothing works any more, once a peer was lost or a deadline passed.
+  virtual std::optional<Failure> failure() const = 0;
   // A failure seen by somebody else: this backend is dead, too.
   virtual void mark_dead(const Failure& failure) = 0;
   // True if channels take device memory as it is for this; otherwise it is staged through pinned

@@ -31,7 +31,17 @@ struct Communicator::Job {
   }
 
   void after_error() const {
-    if (settings.on_failure && !backend->dead_reason().empty()) settings.on_failure();
+    if (settings.on_failure && backend->failure()) settings.on_failure();
+  }
+
+  // Throws what killed the communicators of this job, if something did.
+  void check_alive(const std::string& doing) const {
+    if (const auto failure = backend->failure()) raise(*failure, doing, backend->rank());
+  }
+
+  OwnedBuffer allocate(uint64_t count, DType dtype) const {
+    check_alive("allocate");
+    return backend->allocate(count, dtype);
   }
 };
 
@@ -145,13 +155,16 @@ std::unique_ptr<Communicator> Communicator::group(std::vector<int> ranks) {
 }
 
 OwnedBuffer Communicator::allocate(uint64_t count, DType dtype) {
-  return state_->job->backend->allocate(count, dtype);
+  return state_->job->allocate(count, dtype);
 }
 
 ExactSum Communicator::exact_sum(uint64_t count, DType dtype, uint64_t shards) {
-  auto backend = state_->job->backend;
-  const auto allocate = [backend](uint64_t elements, DType type) {
-    return backend->allocate(elements, type);
+  state_->job->check_alive("exact_sum");
+  // A sum that is still there does not keep a communicator open.
+  const auto allocate = [weak = std::weak_ptr(state_->job)](uint64_t elements, DType type) {
+    const auto job = weak.lock();
+    require(job != nullptr, "exact sum: its communicator is closed");
+    return job->allocate(elements, type);
   };
   return ExactSum(count, dtype, shards, allocate, state_->job->settings.device);
 }
@@ -169,6 +182,13 @@ void Communicator::leave() {
   state_->job->after_error();
 }
 
-std::string Communicator::dead_reason() const { return state_->job->backend->dead_reason(); }
+std::string Communicator::dead_reason() const {
+  try {
+    state_->job->check_alive("communicator");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
 
 }  // namespace horon

@@ -76,7 +76,8 @@ class Communicator {
   // as other groups of the same ranks; sends nothing.
   std::unique_ptr<Communicator> group(std::vector<int> ranks);
 
-  // Memory that peers reach without a copy: all-reduced in place over shared memory.
+  // Memory that peers reach without a copy: all-reduced in place over shared memory. On a dead
+  // communicator: the error that killed it, here and when an exact sum needs memory.
   OwnedBuffer allocate(uint64_t count, DType dtype);
   // An exact sum whose arrays live in that memory.
   ExactSum exact_sum(uint64_t count, DType dtype, uint64_t shards);

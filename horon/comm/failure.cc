@@ -35,7 +35,9 @@ std::string reason_of(const Failure& failure) {
 }  // namespace
 
 void raise(const Failure& failure, const std::string& doing, int rank) {
-  const std::string text = message_of(failure, doing, rank);
+  const std::string text =
+      fmt::format("{} on rank {}: {}; this communicator is dead, make a new one", doing, rank,
+                  reason_of(failure));
   const bool late = failure.kind == FailureKind::kTimeout || failure.kind == FailureKind::kSilent;
   if (late) throw Raised<TimeoutError>(text, failure);
   throw Raised<PeerLostError>(text, failure);
@@ -45,11 +47,6 @@ std::optional<Failure> failure_of(const Error& error) {
   if (const auto* lost = dynamic_cast<const Raised<PeerLostError>*>(&error)) return lost->failure;
   if (const auto* late = dynamic_cast<const Raised<TimeoutError>*>(&error)) return late->failure;
   return std::nullopt;
-}
-
-std::string message_of(const Failure& failure, const std::string& doing, int rank) {
-  return fmt::format("{} on rank {}: {}; this communicator is dead, make a new one", doing, rank,
-                     reason_of(failure));
 }
 
 }  // namespace horon

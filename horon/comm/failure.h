@@ -29,7 +29,4 @@ struct Failure {
 // What an error of raise() was thrown for; nothing for other errors.
 std::optional<Failure> failure_of(const Error& error);
 
-// The message alone.
-std::string message_of(const Failure& failure, const std::string& doing, int rank);
-
 }  // namespace horon

@@ -10,12 +10,14 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
 #include "horon/comm/bootstrap.h"
 #include "horon/comm/mpi/mpi_part.h"
+#include "horon/runtime/runtime.h"
 #include "tests/support/rank_args.h"
 
 namespace horon::testing_support {
@@ -34,6 +36,7 @@ void check(bool ok, const std::string& what) {
 struct Scene {
   BootstrapInfo info;
   std::unique_ptr<Communicator> comm;
+  std::optional<ExactSum> sum;  // made while all was well
   int victim = 0;
   double bound = 1.0;  // seconds in which survivors must know
   bool is_victim() const { return info.rank == victim; }
@@ -44,34 +47,37 @@ struct Scene {
   static Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
 };
 
-// An operation that must fail for good; returns when it failed.
+// Must throw what killed the communicator, naming the victim; returns when it did.
+template <typename ErrorType>
+double expect_blame(const Scene& scene, const std::string& what,
+                    const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const ErrorType& error) {
+    const double when = now();
+    check(error.ranks() == std::vector<int>{scene.victim},
+          fmt::format("{} blames the wrong rank: {}", what, error.what()));
+    std::cerr << error.what() << "\n";
+    return when;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(fmt::format("{} fails in another way: {}", what, error.what()));
+  }
+  throw std::runtime_error(what + " succeeds without the victim");
+}
+
+// An operation that must fail for good, and everything after it; returns when it failed.
 template <typename ErrorType>
 double expect_dead(Scene& scene, const Request& request) {
-  double when = 0;
-  try {
-    scene.comm->run(request);
-    throw std::runtime_error("the operation succeeded without the victim");
-  } catch (const ErrorType& error) {
-    when = now();
-    check(error.ranks() == std::vector<int>{scene.victim},
-          std::string("blames the wrong rank: ") + error.what());
-    std::cerr << error.what() << "\n";
-  }
-  bool still_dead = false;
-  try {
-    scene.comm->barrier();
-  } catch (const ErrorType&) {
-    still_dead = true;
-  }
-  check(still_dead, "the next operation did not fail");
+  float one = 1;
+  const double when =
+      expect_blame<ErrorType>(scene, "the operation", [&] { scene.comm->run(request); });
+  expect_blame<ErrorType>(scene, "the next operation", [&] { scene.comm->barrier(); });
+  expect_blame<ErrorType>(scene, "allocate", [&] { scene.comm->allocate(1, DType::kF32); });
+  expect_blame<ErrorType>(scene, "exact_sum", [&] { scene.comm->exact_sum(1, DType::kF32, 8); });
+  expect_blame<ErrorType>(scene, "an exact sum that is there already", [&] {
+    scene.sum->add(0, {&one, 1, DType::kF32, {}});
+  });
   check(!scene.comm->dead_reason().empty(), "dead, but does not say so");
-  bool refuses = false;
-  try {
-    scene.comm->allocate(1, DType::kF32);
-  } catch (const Error&) {
-    refuses = true;
-  }
-  check(refuses, "memory of a dead communicator was handed out");
   return when;
 }
 
@@ -140,6 +146,15 @@ void never_calls(Scene& scene) {
   scene.hear("over");  // an mpirun ends the others when the first one leaves
 }
 
+// The ranks that are left, numbered anew.
+BootstrapInfo survivors(const Scene& scene) {
+  BootstrapInfo next = scene.info;
+  next.name = "next";
+  next.size -= 1;
+  next.rank -= scene.info.rank > scene.victim ? 1 : 0;
+  return next;
+}
+
 // Stopped in mid-traffic; the survivors go on with a new communicator; when the victim wakes up it
 // must not be able to touch anything of theirs.
 void stopped(Scene& scene) {
@@ -158,28 +173,77 @@ void stopped(Scene& scene) {
     const double after = now() - scene.hear("stopped");
     check(after > 1.3 && after < 4.5, fmt::format("timed out after {:.3f} s", after));
   }
-  BootstrapInfo next = scene.info;
-  next.name = "next";
-  next.size -= 1;
-  next.rank -= scene.info.rank > scene.victim ? 1 : 0;
-  const auto comm = make_communicator(next);
+  const auto comm = make_communicator(survivors(scene));
   const OwnedBuffer fresh = comm->allocate(4U << 20, DType::kF32);
   for (float& value : fresh.as<float>()) value = 0.5F;
   comm->all_reduce(fresh.view());
   scene.say(fmt::format("rebuilt/{}", scene.info.rank));
   scene.hear("woken");
-  const float expected = 0.5F * static_cast<float>(next.size);
+  const float expected = 0.5F * static_cast<float>(comm->size());
   const auto values = fresh.as<float>();
   check(std::all_of(values.begin(), values.end(), [&](float value) { return value == expected; }),
         "the woken victim changed the new communicator's memory");
   comm->barrier();
 }
 
+std::vector<TensorSpec> two_tensors() {
+  std::vector<TensorSpec> specs(2);
+  specs[0].name = "weight";
+  specs[0].count = 50'000;
+  specs[1].name = "bias";
+  specs[1].count = 10;
+  return specs;
+}
+
+// Three steps of declared tensors.
+void train(Runtime& runtime, const BucketMemory& memory) {
+  for (int step = 0; step < 3; ++step) {
+    std::vector<Work> works;
+    for (size_t i = 0; i < memory.views.size(); ++i) {
+      auto* values = static_cast<float*>(memory.views[i].data);
+      std::fill_n(values, memory.views[i].count, static_cast<float>(step + 1));
+      works.push_back(runtime.all_reduce(two_tensors()[i].name, memory.views[i]));
+    }
+    for (const Work& work : works) work.wait();
+    for (const BufferView& view : memory.views) {
+      const auto* values = static_cast<const float*>(view.data);
+      const auto want = static_cast<float>((step + 1) * runtime.size());
+      check(std::all_of(values, values + view.count, [&](float value) { return value == want; }),
+            "the sum is wrong");
+    }
+  }
+}
+
+// The victim dies while a runtime waits for it. Its operations and new buckets name the victim; a
+// new runtime over a new communicator of those that are left goes on.
+void kill_runtime(Scene& scene) {
+  Runtime runtime(std::move(scene.comm));
+  const BucketMemory memory = runtime.allocate_buckets(two_tensors());
+  train(runtime, memory);
+  if (scene.is_victim()) {
+    scene.say("ready");
+    wait_for_end_of_times();
+  }
+  scene.say(fmt::format("waiting/{}", scene.info.rank));
+  const double when = expect_blame<PeerLostError>(
+      scene, "a named operation", [&] { runtime.all_reduce("weight", memory.views[0]).wait(); });
+  const double after = when - scene.hear("killed");
+  check(after < scene.bound, fmt::format("knew only after {:.3f} s", after));
+  expect_blame<PeerLostError>(scene, "the next named operation",
+                              [&] { runtime.all_reduce("bias", memory.views[1]).wait(); });
+  expect_blame<PeerLostError>(scene, "allocate_buckets",
+                              [&] { runtime.allocate_buckets(two_tensors()); });
+  expect_blame<PeerLostError>(scene, "allocate of the runtime's communicator",
+                              [&] { runtime.world().allocate(1, DType::kF32); });
+  Runtime next(make_communicator(survivors(scene)));
+  train(next, next.allocate_buckets(two_tensors()));
+}
+
 // Closing is not dying, but the others cannot go on either.
 void leaves(Scene& scene) {
   warm_up(scene);
   if (scene.is_victim()) {
-    scene.comm.reset();
+    scene.comm.reset();  // the exact sum that is still there does not keep it open
     scene.say("ready");
     scene.hear("over");
     return;
@@ -219,9 +283,9 @@ void late_mismatch(Scene& scene) {
 int run(const RankArgs& args) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing of a test that was killed stays behind
   const std::map<std::string, std::function<void(Scene&)>> scenarios = {
-      {"kill_waiting", kill_waiting},  {"kill_parent", kill_parent}, {"kill_busy", kill_busy},
-      {"never_calls", never_calls},    {"stopped", stopped},         {"leaves", leaves},
-      {"late_mismatch", late_mismatch}};
+      {"kill_waiting", kill_waiting},   {"kill_parent", kill_parent},  {"kill_busy", kill_busy},
+      {"never_calls", never_calls},     {"stopped", stopped},          {"leaves", leaves},
+      {"late_mismatch", late_mismatch}, {"kill_runtime", kill_runtime}};
   Scene scene;
   scene.info = args.bootstrap();
   if (!mpi_flavour_of_environment().empty()) {
@@ -231,6 +295,7 @@ int run(const RankArgs& args) {
   }
   scene.victim = args.number("victim", 0);
   scene.comm = make_communicator(scene.info);
+  scene.sum = scene.comm->exact_sum(1, DType::kF32, 8);
   scenarios.at(args.text("scenario"))(scene);
   return 0;
 }

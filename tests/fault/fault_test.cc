@@ -84,14 +84,15 @@ TEST_P(FaultTest, EndsAsPromised) {
 std::vector<Fault> all_faults() {
   std::vector<Fault> faults;
   for (const char* backend : {"shm", "gloo"}) {
-    for (const char* scenario : {"kill_waiting", "kill_parent", "kill_busy", "never_calls",
-                                 "stopped", "leaves", "late_mismatch"}) {
+    for (const char* scenario : {"kill_waiting", "kill_parent", "kill_busy", "kill_runtime",
+                                 "never_calls", "stopped", "leaves", "late_mismatch"}) {
       for (int victim : {0, 2}) faults.push_back({backend, scenario, 4, victim, 0});
     }
     faults.push_back({backend, "kill_waiting", 2, 1, 0});
     faults.push_back({backend, "kill_waiting", 8, 5, 0});
   }
-  for (const char* scenario : {"kill_waiting", "kill_parent", "never_calls", "late_mismatch"}) {
+  for (const char* scenario :
+       {"kill_waiting", "kill_parent", "kill_runtime", "never_calls", "late_mismatch"}) {
     faults.push_back({"hier", scenario, 4, 3, 2});
   }
   return faults;

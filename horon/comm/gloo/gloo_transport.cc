@@ -140,7 +140,7 @@ class GlooTransport final : public Transport {
     counters_.erase(stream);
   }
   void mark_dead(const Failure& failure) override { board_.report(failure); }
-  std::string dead_reason() const override { return board_.dead_reason(); }
+  std::optional<Failure> failure() const override { return board_.seen(); }
 
   void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
                 const std::string& doing) override {

@@ -306,9 +306,9 @@ class HierBackend final : public Backend {
   OwnedBuffer allocate(uint64_t count, DType dtype) override {
     return local_->allocate(count, dtype);
   }
-  std::string dead_reason() const override {
-    const std::string reason = local_->dead_reason();
-    return reason.empty() ? cross_->dead_reason() : reason;
+  std::optional<Failure> failure() const override {
+    const auto found = local_->failure();
+    return found ? found : cross_->failure();
   }
   void mark_dead(const Failure& failure) override {
     local_->mark_dead(failure);

@@ -110,7 +110,7 @@ class MpiTransport final : public Transport {
   int rank() const override { return place_.rank; }
   int size() const override { return place_.size; }
   void mark_dead(const Failure& failure) override { board_.report(failure); }
-  std::string dead_reason() const override { return board_.dead_reason(); }
+  std::optional<Failure> failure() const override { return board_.seen(); }
 
   // Tags are short, so streams get hashed ones. Two open streams with one tag would be told apart
   // by nobody: refused; the next group of the same ranks has another id and another tag.

@@ -217,7 +217,7 @@ class NcclChannel final : public Channel {
     const Deadline deadline = Deadline::after(round.timeout);
     for (uint64_t turn = 1; !done(); ++turn) {
       const bool looks = turn % 64 == 0;
-      if (deadline.passed() || (looks && !backend_->dead_reason().empty())) give_up(round);
+      if (deadline.passed() || (looks && backend_->failure())) give_up(round);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
@@ -257,7 +257,7 @@ class NcclBackend final : public Backend {
   OwnedBuffer allocate(uint64_t count, DType dtype) override {
     return inner_->allocate(count, dtype);
   }
-  std::string dead_reason() const override { return inner_->dead_reason(); }
+  std::optional<Failure> failure() const override { return inner_->failure(); }
   void mark_dead(const Failure& failure) override { inner_->mark_dead(failure); }
   bool takes_device_memory(const Header& header) const override { return has_native(header); }
 

@@ -17,11 +17,10 @@ class P2pBackend final : public Backend {
                                         std::vector<int>(members.begin(), members.end()), id);
   }
   OwnedBuffer allocate(uint64_t count, DType dtype) override {
-    if (!dead_reason().empty()) throw Error("allocate: the communicator is dead: " + dead_reason());
     return OwnedBuffer::host(count, dtype);
   }
   void mark_dead(const Failure& failure) override { transport_->mark_dead(failure); }
-  std::string dead_reason() const override { return transport_->dead_reason(); }
+  std::optional<Failure> failure() const override { return transport_->failure(); }
 
  private:
   std::shared_ptr<Transport> transport_;

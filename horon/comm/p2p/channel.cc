@@ -33,7 +33,7 @@ P2pChannel::P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> me
 }
 
 P2pChannel::~P2pChannel() {
-  if (!transport_->dead_reason().empty()) {
+  if (transport_->failure()) {
     // A message that was given up may still be on its way into these: they are left to it.
     static_cast<void>(new std::vector<std::byte>(std::move(frames_)));
     static_cast<void>(new std::vector<std::byte>(std::move(scratch_)));

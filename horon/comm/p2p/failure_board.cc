@@ -109,9 +109,4 @@ void FailureBoard::raise(const std::string& doing) const {
   horon::raise(seen().value_or(Failure{}), doing, rank_);
 }
 
-std::string FailureBoard::dead_reason() const {
-  const auto failure = seen();
-  return failure ? message_of(*failure, "communicator", rank_) : "";
-}
-
 }  // namespace horon

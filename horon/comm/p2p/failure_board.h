@@ -33,7 +33,6 @@ class FailureBoard {
   std::optional<Failure> look(Milliseconds patience);
   // Throws what stands as PeerLostError or TimeoutError.
   [[noreturn]] void raise(const std::string& doing) const;
-  std::string dead_reason() const;
 
  private:
   std::shared_ptr<Store> store_;

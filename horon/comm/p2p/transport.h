@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -37,7 +38,7 @@ class Transport {
   virtual void close_stream(uint64_t stream) = 0;
   // Something outside saw a failure: nothing works from now on, and other ranks learn of it.
   virtual void mark_dead(const Failure& failure) = 0;
-  virtual std::string dead_reason() const = 0;
+  virtual std::optional<Failure> failure() const = 0;
 };
 
 }  // namespace horon

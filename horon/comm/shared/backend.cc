@@ -25,7 +25,7 @@ class SharedBackend final : public Backend {
     return world_->allocate(count, dtype);
   }
   void mark_dead(const Failure& failure) override { world_->abort(failure); }
-  std::string dead_reason() const override { return world_->dead_reason(); }
+  std::optional<Failure> failure() const override { return world_->failure(); }
 
  private:
   std::string name_;

@@ -153,7 +153,6 @@ char* World::resolve(uint64_t address) const {
 }
 
 OwnedBuffer World::allocate(uint64_t count, DType dtype) {
-  if (is_aborted()) throw Error("allocate: the communicator is dead: " + dead_reason());
   if (heap_ == nullptr) return OwnedBuffer::host(count, dtype);
   constexpr uint64_t kPage = 4096;
   if (count > layout_.heap_bytes) {
@@ -182,7 +181,8 @@ void World::abort(const Failure& failure) {
 
 bool World::is_aborted() const { return control().abort_kind.load() != 0; }
 
-Failure World::failure() const {
+std::optional<Failure> World::failure() const {
+  if (!is_aborted()) return std::nullopt;
   Failure found{.kind = static_cast<FailureKind>(control().abort_kind.load()),
                 .ranks = {},
                 .after = Milliseconds(control().abort_after_ms.load())};
@@ -193,11 +193,7 @@ Failure World::failure() const {
 }
 
 void World::throw_abort(const std::string& doing) const {
-  raise(failure(), doing, name_of(rank()));
-}
-
-std::string World::dead_reason() const {
-  return is_aborted() ? message_of(failure(), "communicator", name_of(rank())) : "";
+  raise(failure().value_or(Failure{}), doing, name_of(rank()));
 }
 
 void World::wake_all() const {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,14 +63,13 @@ class World : public std::enable_shared_from_this<World> {
   bool is_aborted() const;
   // Throws what the abort record says; `doing` begins the message.
   [[noreturn]] void throw_abort(const std::string& doing) const;
-  std::string dead_reason() const;
+  std::optional<Failure> failure() const;
   void wake_all() const;
   int name_of(int rank) const { return options_.names.empty() ? rank : options_.names[rank]; }
 
  private:
   class Heap;
   void lock_table() const;
-  Failure failure() const;
   WorldOptions options_;
   Layout layout_;
   OwnProcess process_;
