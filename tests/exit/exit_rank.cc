@@ -9,7 +9,7 @@
 //          exit      the same by exit() in the middle
 //          status    main returns 7
 //          flight    rank EARLY exits while an operation is in flight that the others never ask for
-//          thread    the same, and another thread waits for the operation
+//          thread    the same, and another thread is in the operation
 //          loop      all-reduces until an error, which it prints and returns
 //          calm      as loop, but returns 0
 //          throw     as loop, but rank EARLY throws something of its own; main returns 10
@@ -18,9 +18,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -92,6 +94,35 @@ horon::Work start_alone(const Place& place) {
   return place.world->start(horon::Request::all_reduce(horon::view_of(data), {.name = "alone"}));
 }
 
+// On a thread of its own, whose number it returns.
+int run_alone(const Place& place) {
+  static std::atomic<int> thread = 0;
+  std::thread([place] {
+    std::array<float, 4> data = {};
+    thread = gettid();
+    try {
+      if (place.runtime != nullptr) {
+        place.runtime->run_all_reduce("alone", horon::view_of(data));
+      } else {
+        place.world->all_reduce(horon::view_of(data), {.name = "alone"});
+      }
+    } catch (const std::exception&) {
+    }
+  }).detach();
+  while (thread == 0) std::this_thread::yield();
+  return thread;
+}
+
+void wait_until_asleep(int thread) {
+  std::string number;
+  std::string name;
+  std::string state;
+  while (state != "S") {
+    std::ifstream(fmt::format("/proc/self/task/{}/stat", thread)) >> number >> name >> state;
+    std::this_thread::yield();
+  }
+}
+
 void wait_until_gone(int pid) {
   while (kill(pid, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
@@ -107,14 +138,14 @@ int end_in_flight(const Place& place, int early, bool waits) {
     std::printf("gone after %.1f s\n", watch.seconds());
     return 0;
   }
-  horon::Work work = start_alone(place);
-  if (waits) {
-    std::thread([work] {
-      try {
-        work.wait();
-      } catch (const std::exception&) {
-      }
-    }).detach();
+  if (waits) {  // by a thread that is slow to leave: it is held up for longer than work in flight
+                // may take
+    const int thread = run_alone(place);
+    wait_until_asleep(thread);
+    signal(SIGUSR2, [](int) { sleep(3); });
+    tgkill(getpid(), thread, SIGUSR2);
+  } else {
+    start_alone(place);
   }
   std::exit(0);
 }
