@@ -15,7 +15,7 @@ namespace horon::cli {
 namespace {
 
 int fail(const std::string& what, ExitCode code) {
-  std::cerr << "horon: " << what << "\n";
+  std::cerr << fmt::format("horon: {}\n", what);  // at once: other ranks may write there, too
   return static_cast<int>(code);
 }
 

@@ -147,10 +147,11 @@ void check_backend(const Knobs& knobs, const launch::JobPlan& plan, bool through
   require(through_mpi || !by_mpi,
           fmt::format("--{} mpi: then mpirun must start the ranks; say `horon run --mpi`",
                       backend == "mpi" ? "backend" : "cross-backend"));
+  if (backend != "nccl") return;  // names may take long to look up
   const bool here = std::all_of(plan.hosts.begin(), plan.hosts.end(), [](const launch::Host& host) {
     return launch::is_local_host(host.name);
   });
-  if (backend == "nccl" && here) Part::open("nccl", part_folders(knobs.text("parts")));
+  if (here) Part::open("nccl", part_folders(knobs.text("parts")));
 }
 
 void check_flags(const RunFlags& flags, const Globals& globals) {

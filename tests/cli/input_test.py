@@ -218,8 +218,8 @@ class Run(InputTest):
     def test_files_that_are_not_there(self):
         self.refuse_run("-H", "far.example:2", "--ssh-identity-file", "nowhere", says=["--ssh-identity-file", "nowhere"])
         self.refuse_run("-H", "far.example:2", "--ssh-config", "nowhere", says=["--ssh-config", "nowhere"])
-        self.refuse("run", "--hostfile", "nowhere", *STARTED, says="nowhere", code=14)
-        self.refuse("run", "--config-file", "nowhere", *STARTED, says="nowhere", code=14)
+        self.refuse("run", "--hostfile", "nowhere", *STARTED, says="nowhere")
+        self.refuse("run", "--config-file", "nowhere", *STARTED, says="nowhere")
 
     def test_empty_names(self):
         for flag in ("-H", "--hostfile", "--workdir", "--ssh-identity-file", "--ssh-config", "--remote-horon", "-x",

@@ -243,9 +243,11 @@ class ThroughMpirun(LaunchTest):
     def test_a_path_that_mpirun_would_cut_is_refused(self):
         for flavour in ("openmpi", "mpich"):
             with self.subTest(flavour), tempfile.TemporaryDirectory() as folder:
-                job = self.run_mpi(flavour, "-i", "/my own/key", "true", folder=folder)
+                key = folder + "/my own key"
+                open(key, "w").close()
+                job = self.run_mpi(flavour, "-i", key, "true", folder=folder)
                 self.assertEqual(job.status, 2, job.err)
-                self.assertEqual(job.err.strip(), "horon: --mpi: mpirun cannot give ssh an argument with a space: '/my own/key'")
+                self.assertEqual(job.err.strip(), f"horon: --mpi: mpirun cannot give ssh an argument with a space: '{key}'")
 
 
 @unittest.skipIf(REASON, REASON)
