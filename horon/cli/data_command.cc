@@ -11,6 +11,7 @@
 #include "horon/base/text.h"
 #include "horon/base/thread.h"
 #include "horon/cli/commands.h"
+#include "horon/cli/near_flags.h"
 #include "horon/cli/progress.h"
 #include "horon/data/augment.h"
 #include "horon/data/convert.h"
@@ -27,6 +28,18 @@ struct Source {
   int threads = static_cast<int>(usable_cores().size());
 };
 
+constexpr uint64_t kMostSamples = uint64_t{1} << 40;
+
+// A whole number in a range: nothing negative turns into something enormous.
+CLI::Option* add_count(CLI::App& command, const std::string& flag, uint64_t& value, uint64_t low,
+                       uint64_t high, const std::string& about = "") {
+  return command.add_option(flag, value, about)->check(CLI::Range(low, high));
+}
+
+void add_seed(CLI::App& command, uint64_t& seed, const std::string& about = "") {
+  add_count(command, "--seed", seed, 0, INT64_MAX, about)->capture_default_str();
+}
+
 void add_source_flags(CLI::App& command, Source& source) {
   std::string names;
   for (const auto& [name, about] : dataset_names())
@@ -35,12 +48,13 @@ void add_source_flags(CLI::App& command, Source& source) {
   command.add_option("--data_dir", source.request.folder, "where its files are");
   command.add_option("--split", source.request.split, "train, validation or test")
       ->capture_default_str();
-  command.add_option("--validation_split", source.request.validation_split,
-                     "so many samples of the training set are the validation set");
-  command.add_option("--samples", source.request.samples, "of shapes10 and synthetic");
-  command.add_option("--seed", source.request.seed, "of shapes10 and synthetic")
-      ->capture_default_str();
-  command.add_option("--num_classes", source.request.classes, "where the files do not say");
+  add_count(command, "--validation_split", source.request.validation_split, 0, kMostSamples,
+            "so many samples of the training set are the validation set");
+  add_count(command, "--samples", source.request.samples, 1, kMostSamples,
+            "of shapes10 and synthetic");
+  add_seed(command, source.request.seed, "of shapes10 and synthetic");
+  command.add_option("--num_classes", source.request.classes, "where the files do not say")
+      ->check(CLI::Range(1, kMostClasses));
   command.add_option("-j,--threads", source.threads)
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -199,8 +213,6 @@ void explain_way(const std::string& name, const ShardFlags& flags) {
 }
 
 void explain_shards(const ShardFlags& flags) {
-  require(flags.share.samples > 0 && flags.share.batch > 0,
-          "--samples and --batch_size: at least 1");
   std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.share.samples,
                            flags.share.batch, flags.ranks);
   const std::vector<std::string> ways =
@@ -224,9 +236,16 @@ void add_make_and_convert(CLI::App& data) {
                    "cifar10, npy, image_folder, tfrecord, tfrecord_raw")
       ->capture_default_str();
   make->add_option("--split", source->request.split, "train or test")->capture_default_str();
-  make->add_option("--samples", source->request.samples, "default 10000 (train), 2000 (test)");
-  make->add_option("--seed", source->request.seed)->capture_default_str();
-  make->callback([source, options] { convert(*source, *options); });
+  add_count(*make, "--samples", source->request.samples, 1, kMostSamples,
+            "default 10000 (train), 2000 (test)");
+  add_seed(*make, source->request.seed);
+  make->callback([source, options] {
+    require(source->request.name == "shapes10",
+            fmt::format("'{}' is not made here: only shapes10 is; `horon data convert` writes the "
+                        "files of others",
+                        source->request.name));
+    convert(*source, *options);
+  });
 
   auto from = std::make_shared<Source>();
   auto to = std::make_shared<ConvertOptions>();
@@ -239,6 +258,7 @@ void add_make_and_convert(CLI::App& data) {
                    "tfrecord (ImageNet's schema), tfrecord_raw, image_folder, npy, cifar10")
       ->required();
   other->add_option("--shards", to->shards, "files of tfrecord; 0: one for every 1250 samples")
+      ->check(CLI::Range(0, 100'000))
       ->capture_default_str();
   other->add_option("--quality", to->quality, "of pictures that become JPEG")
       ->check(CLI::Range(1, 100))
@@ -279,7 +299,6 @@ void add_looking(CLI::App& data, Globals& globals) {
 
 void add_data_command(CLI::App& app, Globals& globals) {
   auto* data = app.add_subcommand("data", "Data sets: make, convert, verify, look at, download");
-  data->require_subcommand(1);
   add_make_and_convert(*data);
   add_looking(*data, globals);
 
@@ -299,16 +318,19 @@ void add_data_command(CLI::App& app, Globals& globals) {
   auto* shard =
       data->add_subcommand("shard", "Who reads what: ours and the ways of other programs");
   shard->add_flag("--explain", flags->explains, "show who reads what (that is what it does)");
-  shard->add_option("--samples", flags->share.samples)->required();
-  shard->add_option("--batch_size", flags->share.batch, "of all ranks together")->required();
+  constexpr uint64_t kMostShown = 100'000'000;
+  add_count(*shard, "--samples", flags->share.samples, 1, kMostShown)->required();
+  add_count(*shard, "--batch_size", flags->share.batch, 1, kMostShown, "of all ranks together")
+      ->required();
   shard->add_option("--ranks", flags->ranks)->check(CLI::Range(1, 4096))->capture_default_str();
-  shard->add_option("--epochs", flags->epochs)->capture_default_str();
-  shard->add_option("--seed", flags->seed)->capture_default_str();
+  add_count(*shard, "--epochs", flags->epochs, 1, 10'000)->capture_default_str();
+  add_seed(*shard, flags->seed);
   shard->add_flag("--drop_remainder", flags->share.drops_remainder,
                   "leave out the last, short batch");
   shard->add_option("--way", flags->way,
                     fmt::format("one of {}; default: all", fmt::join(shard_way_names(), ", ")));
   shard->callback([flags] { explain_shards(*flags); });
+  name_near_flags(*data);
 }
 
 }  // namespace horon::cli

@@ -1,6 +1,7 @@
 // cp, ls, cat, rm: files wherever they are.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <iostream>
 
@@ -8,6 +9,7 @@
 #include "horon/base/signal.h"
 #include "horon/base/text.h"
 #include "horon/cli/commands.h"
+#include "horon/cli/near_flags.h"
 #include "horon/cli/progress.h"
 #include "horon/file/copy.h"
 #include "horon/file/file.h"
@@ -38,6 +40,11 @@ void copy_files(const CopyFlags& flags, Globals& globals) {
   }
   std::cout << fmt::format("{} file(s) copied ({}), {} there already, {} failed\n", result.copied,
                            format_bytes(result.bytes), result.skipped, result.failed.size());
+  constexpr size_t kMostNamed = 20;
+  for (size_t i = 0; i < std::min(result.left_out.size(), kMostNamed); ++i)
+    std::cerr << "left out: " << result.left_out[i] << "\n";
+  if (result.left_out.size() > kMostNamed)
+    std::cerr << fmt::format("left out: {} links in all\n", result.left_out.size());
   for (const std::string& one : result.failed) std::cerr << "failed: " << one << "\n";
   if (!result.failed.empty()) globals.exit_code = static_cast<int>(ExitCode::kFailure);
   if (stop.token().stop_requested()) globals.exit_code = static_cast<int>(ExitCode::kInterrupted);
@@ -55,8 +62,7 @@ std::string when(int64_t modified_ns) {
 
 void list_files(const std::string& path, bool recursive) {
   std::vector<file::FileInfo> entries;
-  const auto info =
-      path.find_first_of("*?[") == std::string::npos ? file::stat(path) : std::nullopt;
+  const auto info = file::stat(path);  // a name may look like a pattern
   if (!info) {
     entries = file::glob(path);
     if (entries.empty()) throw IoError(fmt::format("ls {}: No such file or directory", path));
@@ -68,9 +74,13 @@ void list_files(const std::string& path, bool recursive) {
   uint64_t bytes = 0;
   for (const file::FileInfo& entry : entries) {
     bytes += entry.bytes;
+    const char* mark = entry.leads_nowhere                ? " (a link that leads nowhere)"
+                       : entry.is_folder && entry.is_link ? "/ (a link)"
+                       : entry.is_folder                  ? "/"
+                                                          : "";
     std::cout << fmt::format("{:>12}  {}  {}{}\n",
                              entry.is_folder ? "" : std::to_string(entry.bytes),
-                             when(entry.modified_ns), entry.path, entry.is_folder ? "/" : "");
+                             when(entry.modified_ns), entry.path, mark);
   }
   std::cout << fmt::format("{} entries, {}\n", entries.size(), format_bytes(bytes));
 }
@@ -79,7 +89,7 @@ void remove_files(const std::vector<std::string>& paths, bool recursive) {
   for (const std::string& path : paths) {
     const auto info = file::stat(path);
     if (!info) throw IoError(fmt::format("rm {}: No such file or directory", path));
-    if (info->is_folder && !recursive)
+    if (info->is_folder && !info->is_link && !recursive)
       throw UsageError(
           fmt::format("rm {}: it is a folder; -r removes it with all that is in it", path));
     recursive ? file::remove_tree(path) : file::remove(path);
@@ -128,6 +138,7 @@ void add_file_commands(CLI::App& app, Globals& globals) {
   rm->add_option("paths", *gone)->required();
   rm->add_flag("-r,--recursive", *all, "folders, too, with all that is in them");
   rm->callback([gone, all] { remove_files(*gone, *all); });
+  for (CLI::App* command : {cp, ls, cat, rm}) name_near_flags(*command);
 }
 
 }  // namespace horon::cli

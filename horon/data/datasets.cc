@@ -15,6 +15,7 @@ struct Entry {
   std::string about;
   std::function<std::shared_ptr<Dataset>(const DatasetRequest&)> open;
   bool has_validation = false;  // has files of its own for it
+  bool is_made_up = false;      // of any number of samples
 };
 
 const Registry<Entry>& all_datasets() {
@@ -31,9 +32,10 @@ const Registry<Entry>& all_datasets() {
     all.add("image_folder", {"SPLIT/CLASS/*.jpg and *.png; classes by name or labels.txt",
                              open_image_folder, true});
     all.add("npy", {"SPLIT_images.npy and SPLIT_labels.npy, mapped into memory", open_npy, true});
-    all.add("shapes10", {"ten shapes of CIFAR's size, drawn here; needs no files", make_shapes10});
-    all.add("synthetic",
-            {"random pictures and labels, for measuring; needs no files", make_synthetic});
+    all.add("shapes10",
+            {"ten shapes of CIFAR's size, drawn here; needs no files", make_shapes10, false, true});
+    all.add("synthetic", {"random pictures and labels, for measuring; needs no files",
+                          make_synthetic, false, true});
     return all;
   }();
   return registry;
@@ -65,6 +67,11 @@ std::shared_ptr<Dataset> open_dataset(const DatasetRequest& request) {
   if (std::find(splits.begin(), splits.end(), request.split) == splits.end())
     throw UsageError(
         fmt::format("unknown split '{}'; there are: train, validation, test", request.split));
+  if (request.samples > 0 && !entry.is_made_up)
+    throw UsageError(fmt::format(
+        "{} samples of {}: it has what is in its files; --samples and --train_samples are for "
+        "shapes10 and synthetic",
+        request.samples, request.name));
   const bool is_test = request.split == "test";
   if (request.validation_split == 0 || is_test) {
     if (request.split == "validation" && !entry.has_validation)

@@ -178,6 +178,10 @@ class Synthetic final : public Dataset {
 std::shared_ptr<Dataset> make_shapes10(const DatasetRequest& request) {
   const bool train = request.split == "train";
   const uint64_t count = request.samples > 0 ? request.samples : (train ? 10'000 : 2'000);
+  constexpr uint64_t kMost = 10'000'000;  // 30 GB
+  if (count > kMost)
+    throw UsageError(
+        fmt::format("{} samples of shapes10: it lies in memory, up to {} are drawn", count, kMost));
   PackedPictures pictures;
   pictures.info = {"shapes10", request.split, kSide, kSide, 3, 10, kShapeNames};
   pictures.pixels.resize(count * kSide * kSide * 3);

@@ -30,6 +30,12 @@ uint32_t crc_of(const ReadableFile& file, uint64_t bytes) {
   return crc;
 }
 
+// Whether a file is there already: as large, and not older.
+bool is_same(const FileInfo& source, const FileInfo& target) {
+  return !target.is_folder && !target.leads_nowhere && target.bytes == source.bytes &&
+         target.modified_ns >= source.modified_ns;
+}
+
 std::string below(const std::string& folder, const std::string& path) {
   std::string rest = path.substr(folder.size());
   rest.erase(0, rest.find_first_not_of('/'));
@@ -46,10 +52,8 @@ void copy(const std::string& from, const std::string& to, const CopyOptions& opt
   const std::string identity =
       known ? fmt::format("{} {} {}", from, source->size(), info->modified_ns) : "";
   uint64_t already = 0;
-  const auto sink = file_system_of(to).create(to, {known, identity}, already);
-  if (already > source->size())
-    throw IoError(
-        fmt::format("{}: more than the source was written; remove it", sink->temporary()));
+  const auto sink =
+      file_system_of(to).create(to, {known, identity, info ? info->mode : -1}, already);
   uint32_t crc = already > 0 ? crc_of(*open(sink->temporary()), already) : 0;
   if (options.on_bytes && already > 0) options.on_bytes(already);
   uint64_t total = already;
@@ -77,11 +81,15 @@ CopyPlan plan_copy(const std::string& from, const std::vector<FileInfo>& source,
   for (const FileInfo& info : target) there[below(to, info.path)] = &info;
   CopyPlan plan;
   for (const FileInfo& info : source) {
+    if (info.leads_nowhere || info.is_folder) {
+      plan.left_out.push_back(fmt::format(
+          "{}: a link {}", info.path,
+          info.is_folder ? "to a folder; copy that by its own name" : "that leads nowhere"));
+      continue;
+    }
     const std::string name = below(from, info.path);
     const auto found = there.find(name);
-    const bool has = found != there.end() && found->second->bytes == info.bytes &&
-                     found->second->modified_ns >= info.modified_ns;
-    if (has) {
+    if (found != there.end() && is_same(info, *found->second)) {
       ++plan.skipped;
       continue;
     }
@@ -93,25 +101,35 @@ CopyPlan plan_copy(const std::string& from, const std::vector<FileInfo>& source,
 
 namespace {
 
+CopyPlan plan_tree(const std::string& from, const std::string& to) {
+  std::vector<FileInfo> folders;
+  const auto source = list_tree(from, &folders);
+  if (source.empty()) throw IoError(fmt::format("copy {}: there are no files in it", from));
+  const auto target = stat(to);
+  if (target && !target->is_folder)
+    throw IoError(fmt::format("copy {} to {}: the target is a file", from, to));
+  CopyPlan plan = plan_copy(from, source, to, target ? list_tree(to) : std::vector<FileInfo>());
+  for (const FileInfo& one : folders) plan.folders.push_back(join(to, below(from, one.path)));
+  return plan;
+}
+
 CopyPlan plan_for(const std::string& from, const std::string& to) {
   const auto info = stat(from);
   if (!info) throw IoError(fmt::format("copy {}: No such file or directory", from));
-  if (info->is_folder) {
-    const auto source = list_tree(from);
-    if (source.empty()) throw IoError(fmt::format("copy {}: there are no files in it", from));
-    const auto target_info = stat(to);
-    if (target_info && !target_info->is_folder)
-      throw IoError(fmt::format("copy {} to {}: the target is a file", from, to));
-    return plan_copy(from, source, to, target_info ? list_tree(to) : std::vector<FileInfo>());
-  }
-  const auto target_info = stat(to);
-  const bool into = to.ends_with('/') || (target_info && target_info->is_folder);
+  if (info->leads_nowhere) throw IoError(fmt::format("copy {}: a link that leads nowhere", from));
+  if (info->is_folder) return plan_tree(from, to);
+  const auto target = stat(to);
+  const bool into = to.ends_with('/') || (target && target->is_folder);
   const std::string path = into ? join(to, base_name(from)) : to;
   const auto there = stat(path);
-  CopyPlan plan{{{from, path, info->bytes}}, info->bytes, 0};
-  const bool has = there && there->bytes == info->bytes && info->modified_ns > 0 &&
-                   there->modified_ns >= info->modified_ns;
-  return has ? CopyPlan{{}, 0, 1} : plan;
+  CopyPlan plan;
+  if (there && info->modified_ns > 0 && is_same(*info, *there)) {
+    plan.skipped = 1;
+  } else {
+    plan.items = {{from, path, info->bytes}};
+    plan.bytes = info->bytes;
+  }
+  return plan;
 }
 
 }  // namespace
@@ -121,6 +139,8 @@ TreeCopyResult copy_parallel(const std::string& from, const std::string& to,
   const CopyPlan plan = plan_for(from, to);
   TreeCopyResult result;
   result.skipped = plan.skipped;
+  result.left_out = plan.left_out;
+  for (const std::string& folder : plan.folders) make_folder(folder);  // also empty ones
   std::mutex mutex;  // guards result and the progress
   std::atomic<size_t> next{0};
   const auto tell = [&] {

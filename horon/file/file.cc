@@ -51,7 +51,8 @@ void add_matches(const std::string& base, const std::vector<std::string>& names,
     if (any_depth) {
       if (named.is_folder && !named.is_link) add_matches(named.path, names, at, found);
       if (at + 1 == names.size()) found.push_back(named);
-    } else if (fnmatch(name.c_str(), base_name(named.path).c_str(), FNM_PERIOD) == 0) {
+    } else if (const std::string own = base_name(named.path);
+               own == name || fnmatch(name.c_str(), own.c_str(), FNM_PERIOD) == 0) {
       descend(named, at + 1);
     }
   }
@@ -126,21 +127,24 @@ void append(const std::string& path, std::string_view bytes) {
   file_system_of(path).append(path, std::as_bytes(std::span(bytes)));
 }
 
-bool exists(const std::string& path) { return stat(path).has_value(); }
+bool exists(const std::string& path) {
+  const auto info = stat(path);
+  return info && !info->leads_nowhere;
+}
 std::optional<FileInfo> stat(const std::string& path) { return file_system_of(path).stat(path); }
 std::vector<FileInfo> list(const std::string& folder) {
   return file_system_of(folder).list(folder);
 }
 
-std::vector<FileInfo> list_tree(const std::string& folder) {
+std::vector<FileInfo> list_tree(const std::string& folder, std::vector<FileInfo>* folders) {
   std::vector<FileInfo> files;
   for (FileInfo& entry : list(folder)) {
-    if (!entry.is_folder) {
+    if (!entry.is_folder || entry.is_link) {
       files.push_back(std::move(entry));
       continue;
     }
-    if (entry.is_link) continue;  // it might lead back here
-    for (FileInfo& below : list_tree(entry.path)) files.push_back(std::move(below));
+    for (FileInfo& below : list_tree(entry.path, folders)) files.push_back(std::move(below));
+    if (folders != nullptr) folders->push_back(std::move(entry));
   }
   std::sort(files.begin(), files.end(),
             [](const FileInfo& a, const FileInfo& b) { return a.path < b.path; });

@@ -17,12 +17,15 @@ std::string read(const std::string& path, uint64_t limit = 1U << 30);
 void write(const std::string& path, std::string_view bytes);
 void append(const std::string& path, std::string_view bytes);
 
-bool exists(const std::string& path);
+bool exists(const std::string& path);  // not a link that leads nowhere
 std::optional<FileInfo> stat(const std::string& path);
 std::vector<FileInfo> list(const std::string& folder);
-// Files below a folder (not the folders), sorted by path.
-std::vector<FileInfo> list_tree(const std::string& folder);
-// Files and folders that match; * ? [..] inside a name, ** for any number of folders. Sorted.
+// Files below a folder, sorted by path; also links to folders, which are not followed (they might
+// lead back here), and links that lead nowhere. `folders`: gets those that are below it.
+std::vector<FileInfo> list_tree(const std::string& folder,
+                                std::vector<FileInfo>* folders = nullptr);
+// Files and folders that match; * ? [..] inside a name, ** for any number of folders. A name that
+// is there exactly as written matches, too. Sorted.
 std::vector<FileInfo> glob(const std::string& pattern);
 
 void make_folder(const std::string& path);

@@ -18,7 +18,9 @@ struct FileInfo {
   bool is_folder = false;
   bool is_link = false;  // what it points to is described; removing it removes the link
 
-  int64_t modified_ns = 0;  // since 1970; 0: not known
+  int64_t modified_ns = 0;     // since 1970; 0: not known
+  bool leads_nowhere = false;  // a link to something that is not there, or not to be reached
+  int mode = -1;               // permissions (0644); -1: the storage knows none
 };
 
 // A file that is read. Thread-safe. Errors are IoError with the path.
@@ -49,9 +51,11 @@ class WritableFile {
 
 struct CreateOptions {
   // What was written stays beside the target under its name and kPartSuffix if it is never
-  // committed; the next one continues behind it (WritableFile::append after `size` bytes).
+  // committed; the next one continues behind as much of it as agrees with the checksums that were
+  // taken when it was written.
   bool resumes = false;
   std::string identity = {};  // of what is written: only a beginning of the same is continued
+  int mode = -1;              // permissions once it is committed; -1: as usual for new files
 };
 
 // One kind of storage. Paths are whole (with their scheme, if they have one). Thread-safe. IoError
@@ -65,7 +69,8 @@ class FileSystem {
                                                const CreateOptions& options, uint64_t& already) = 0;
   // At the end of the file, which is made if it is not there. Not atomic: for logs.
   virtual void append(const std::string& path, std::span<const std::byte> bytes) = 0;
-  // One level, sorted by name, without files that are being written.
+  // One level, sorted by name, without files that are being written; links that lead nowhere are
+  // among them.
   virtual std::vector<FileInfo> list(const std::string& folder) = 0;
   virtual std::optional<FileInfo> stat(const std::string& path) = 0;
   virtual void make_folder(const std::string& path) = 0;  // and those above it
@@ -85,5 +90,6 @@ std::unique_ptr<FileSystem> make_memory_file_system();
 std::unique_ptr<FileSystem> make_http_file_system();  // reading only
 
 constexpr std::string_view kPartSuffix = ".horon-part";  // of files that are being written
+constexpr std::string_view kSumsSuffix = ".horon-sums";  // of their checksums
 
 }  // namespace horon::file

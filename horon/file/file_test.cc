@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "horon/base/crc32c.h"
@@ -83,6 +84,10 @@ TEST_P(StorageContract, ListsByNameAndFindsByPattern) {
   EXPECT_EQ(names(glob(at("?/train-[02]*"))),
             (std::vector<std::string>{"a/train-2-of-3", "b/train-0-of-3"}));
   EXPECT_EQ(glob(at("**/train*")).size(), 3U);
+  write(at("odd[1]/x*y"), "1");
+  write(at("odd1/x"), "1");
+  EXPECT_EQ(names(glob(at("odd[1]/*"))), (std::vector<std::string>{"odd1/x", "odd[1]/x*y"}));
+  EXPECT_EQ(names(glob(at("odd[1]/x*y"))), std::vector<std::string>{"odd[1]/x*y"});
   EXPECT_TRUE(glob(at("nothing*")).empty());
   EXPECT_THROW(list(at("none")), IoError);
 }
@@ -132,30 +137,175 @@ TEST_P(StorageContract, CopiesTreesInParallelAndOnlyWhatIsMissing) {
 INSTANTIATE_TEST_SUITE_P(Storages, StorageContract, testing::Values("local", "mem"),
                          [](const auto& one) { return one.param; });
 
-TEST(LocalFiles, AnUnfinishedCopyIsContinued) {
+// A copy from either storage to the disk that is interrupted after two of its three megabytes.
+class UnfinishedCopies : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    static std::atomic<int> number{0};
+    from_ = GetParam() == "mem" ? "mem://unfinished" + std::to_string(number++)
+                                : folder_.path() + "/from";
+    to_ = folder_.path() + "/to";
+    text_.resize(3U << 20, 'q');
+    for (size_t i = 0; i < text_.size(); i += 1000)
+      text_[i] = static_cast<char>('a' + i / 1000 % 26);
+    write(from_, text_);
+    uint64_t copied = 0;
+    std::stop_source stop;
+    EXPECT_THROW(copy(from_, to_,
+                      {.on_bytes =
+                           [&](uint64_t bytes) {
+                             copied += bytes;
+                             if (copied >= 2U << 20) stop.request_stop();
+                           },
+                       .stop = stop.get_token()}),
+                 Error);
+    EXPECT_FALSE(exists(to_));
+    ASSERT_EQ(read(part()).size(), 2U << 20);
+  }
+  std::string part() const { return to_ + std::string(kPartSuffix); }
+  std::string sums() const { return to_ + std::string(kSumsSuffix); }
+  // Writes over bytes of a file in place; behind its end, too.
+  static void change(const std::string& path, uint64_t at, const std::string& bytes) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file << bytes;
+    ASSERT_TRUE(file.good());
+  }
+  // In how many pieces it was brought to its end: of a megabyte each, and what was kept.
+  size_t go_on() {
+    std::vector<uint64_t> pieces;
+    copy(from_, to_, {.on_bytes = [&](uint64_t bytes) { pieces.push_back(bytes); }, .stop = {}});
+    EXPECT_EQ(read(to_), text_);
+    EXPECT_FALSE(exists(part()));
+    EXPECT_FALSE(exists(sums()));
+    uint64_t written = 0;
+    for (const uint64_t one : pieces) written += one;
+    EXPECT_EQ(written, text_.size());
+    return pieces.size();
+  }
+  TempFolder folder_;
+  std::string from_;
+  std::string to_;
+  std::string text_;
+};
+
+TEST_P(UnfinishedCopies, AreContinued) { EXPECT_EQ(go_on(), 2U); }
+
+TEST_P(UnfinishedCopies, AreNotBelieved) {
+  const std::string good = read(part());
+  const std::string good_sums = read(sums());
+  const auto after = [&](const std::function<void()>& harm) {
+    std::ofstream(part(), std::ios::binary) << good;
+    std::ofstream(sums(), std::ios::binary) << good_sums;
+    harm();
+    const size_t pieces = go_on();
+    file::remove(to_);
+    return pieces;
+  };
+  EXPECT_EQ(after([&] { change(part(), 2U << 20, std::string(5U << 20, 'z')); }), 2U);  // cut off
+  EXPECT_EQ(after([&] { change(part(), 10, "bad!"); }), 3U);
+  EXPECT_EQ(after([&] { change(part(), (1U << 20) + 4711, "bad!"); }), 3U);
+  EXPECT_EQ(after([&] { change(sums(), 9, "x"); }), 3U);  // a checksum that is none
+  EXPECT_EQ(after([&] { change(sums(), 2, "x"); }), 3U);  // of something else
+  EXPECT_EQ(after([&] { file::remove(sums()); }), 3U);    // no checksums
+  EXPECT_EQ(after([&] { std::filesystem::resize_file(part(), 1'000'000); }), 3U);
+  EXPECT_EQ(after([&] { std::filesystem::resize_file(part(), 0); }), 3U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sources, UnfinishedCopies, testing::Values("local", "mem"),
+                         [](const auto& one) { return one.param; });
+
+// As much is kept as is sure, in whole megabytes, however the bytes came.
+TEST(LocalFiles, AnUnfinishedFileIsKeptUpToTheFirstByteThatIsWrong) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/x";
+  const auto begin = [&](const std::string& identity, uint64_t& already) {
+    return file_system_of(path).create(path, {.resumes = true, .identity = identity}, already);
+  };
+  std::string text(3'700'000, '\0');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * i / 1000);
+  uint64_t already = 7;
+  {
+    const auto writer = begin("a", already);
+    EXPECT_EQ(already, 0U);
+    for (size_t at = 0; at < text.size(); at += 300'007)
+      writer->append(std::string_view(text).substr(at, 300'007));
+    EXPECT_THROW(begin("a", already), IoError);  // somebody is writing it
+  }
+  begin("a", already);
+  EXPECT_EQ(already, 3U << 20);
+  {
+    std::fstream file(path + std::string(kPartSuffix), std::ios::in | std::ios::out);
+    file.seekp(2'500'000);
+    file << "bad!";
+  }
+  const auto writer = begin("a", already);
+  EXPECT_EQ(already, 2U << 20);
+  writer->append(std::string_view(text).substr(already));
+  writer->commit();
+  EXPECT_EQ(read(path), text);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()),
+                          std::filesystem::directory_iterator()),
+            1);  // nothing is left beside it
+  begin("a", already)->append(text);
+  begin("b", already);
+  EXPECT_EQ(already, 0U);  // a beginning of something else
+}
+
+TEST(LocalFiles, PermissionsAreKeptOnceItIsWhole) {
   const TempFolder folder;
   const std::string from = folder.path() + "/from";
   const std::string to = folder.path() + "/to";
-  std::string text(3U << 20, 'q');
-  for (size_t i = 0; i < text.size(); i += 1000) text[i] = static_cast<char>('a' + i / 1000 % 26);
-  write(from, text);
-  uint64_t copied = 0;
-  std::stop_source stop;
-  EXPECT_THROW(copy(from, to,
-                    {.on_bytes =
-                         [&](uint64_t bytes) {
-                           copied += bytes;
-                           if (copied >= 2U << 20) stop.request_stop();
-                         },
-                     .stop = stop.get_token()}),
-               Error);
-  EXPECT_FALSE(exists(to));
-  uint64_t pieces = 0;
-  copy(from, to, {.on_bytes = [&](uint64_t) { ++pieces; }, .stop = {}});
-  EXPECT_EQ(pieces, 2U);  // what was there, and the last megabyte
-  EXPECT_EQ(read(to), text);
-  EXPECT_EQ(list(folder.path()).size(), 2U);
-  EXPECT_TRUE(std::filesystem::exists(to));
+  for (const mode_t mode : {0444U, 0600U, 0755U}) {
+    file::write(from, std::string(3U << 20, 'm'));
+    ASSERT_EQ(chmod(from.c_str(), mode), 0);
+    std::stop_source stop;
+    EXPECT_THROW(
+        copy(from, to,
+             {.on_bytes = [&](uint64_t) { stop.request_stop(); }, .stop = stop.get_token()}),
+        Error);
+    // Ours alone until then, and not read-only: it has to be gone on with.
+    EXPECT_EQ(stat(to + std::string(kPartSuffix))->mode, 0600);
+    copy(from, to);
+    EXPECT_EQ(stat(to)->mode, static_cast<int>(mode));
+    file::remove(from);
+    file::remove(to);
+  }
+}
+
+TEST(LocalFiles, LinksThatAreLeftOutAreNamedAndEmptyFoldersAreMade) {
+  const TempFolder folder;
+  const std::string from = folder.path() + "/from";
+  write(from + "/a/x", "1");
+  make_folder(from + "/b/empty");
+  ASSERT_EQ(symlink("../a", (from + "/b/tree").c_str()), 0);
+  ASSERT_EQ(symlink("nowhere", (from + "/dangling").c_str()), 0);
+  ASSERT_EQ(symlink("loop", (from + "/loop").c_str()), 0);
+  ASSERT_EQ(symlink("a/x", (from + "/file").c_str()), 0);
+  const TreeCopyResult result = copy_parallel(from, folder.path() + "/to");
+  EXPECT_EQ(result.copied, 2U);
+  EXPECT_EQ(result.failed, std::vector<std::string>());
+  ASSERT_EQ(result.left_out.size(), 3U);
+  EXPECT_NE(result.left_out[0].find("/from/b/tree: a link to a folder"), std::string::npos);
+  EXPECT_NE(result.left_out[1].find("/from/dangling: a link that leads nowhere"),
+            std::string::npos);
+  EXPECT_NE(result.left_out[2].find("/from/loop: "), std::string::npos);
+  EXPECT_EQ(read(folder.path() + "/to/file"), "1");
+  EXPECT_FALSE(stat(folder.path() + "/to/file")->is_link);
+  EXPECT_TRUE(stat(folder.path() + "/to/b/empty")->is_folder);
+  EXPECT_THROW(copy_parallel(from + "/dangling", folder.path() + "/to2"), IoError);
+}
+
+TEST(LocalFiles, LinksThatLeadNowhereAreSeenAndRemoved) {
+  const TempFolder folder;
+  const std::string link = folder.path() + "/link";
+  ASSERT_EQ(symlink("nowhere", link.c_str()), 0);
+  EXPECT_FALSE(exists(link));
+  ASSERT_TRUE(stat(link));
+  EXPECT_TRUE(stat(link)->leads_nowhere);
+  ASSERT_EQ(list(folder.path()).size(), 1U);
+  file::remove(link);
+  EXPECT_TRUE(list(folder.path()).empty());
 }
 
 TEST(LocalFiles, AFailureIsNamedAndTheOthersGoOn) {
@@ -175,7 +325,10 @@ TEST(LocalFiles, LinksAreRemovedNotWhatTheyPointTo) {
   ASSERT_EQ(symlink("../keep", (folder.path() + "/tree/link").c_str()), 0);
   ASSERT_EQ(symlink(".", (folder.path() + "/tree/loop").c_str()), 0);
   write(folder.path() + "/tree/y", "2");
-  EXPECT_EQ(list_tree(folder.path() + "/tree").size(), 1U);
+  const auto entries = list_tree(folder.path() + "/tree");
+  ASSERT_EQ(entries.size(), 3U);  // the links are named, and not followed
+  EXPECT_TRUE(entries[0].is_link && entries[0].is_folder);
+  EXPECT_FALSE(entries[2].is_link);
   EXPECT_EQ(glob(folder.path() + "/tree/**/y").size(), 1U);
   EXPECT_EQ(glob("file://" + folder.path() + "/tree/y*").size(), 1U);
   remove_tree(folder.path() + "/tree");
