@@ -166,6 +166,31 @@ void read_jpeg_coefficients(std::span<const uint8_t> file) {
   jpeg_read_coefficients(&decoder.info);
 }
 
+namespace {
+
+// What a decoder that stops early does not see: whether the file goes on to its end marker. `at`:
+// where the coded bytes begin. In them 0xff is followed by 0, or is a restart marker.
+void check_end(std::span<const uint8_t> file, size_t at) {
+  constexpr uint8_t kEnd = 0xd9;
+  constexpr uint8_t kScan = 0xda;
+  while (at < file.size()) {
+    const void* found = std::memchr(file.data() + at, 0xff, file.size() - at);
+    if (found == nullptr) break;
+    at = static_cast<size_t>(static_cast<const uint8_t*>(found) - file.data());
+    while (at < file.size() && file[at] == 0xff) ++at;
+    if (at >= file.size()) break;
+    const uint8_t marker = file[at++];
+    if (marker == kEnd) return;
+    if (marker == kScan) throw Error("JPEG: a second scan where none may be", ExitCode::kData);
+    if (marker == 0 || (marker >= 0xd0 && marker <= 0xd7)) continue;
+    if (at + 2 > file.size()) break;
+    at += static_cast<size_t>(file[at] << 8 | file[at + 1]);  // a comment or the like
+  }
+  throw Error("JPEG: Premature end of JPEG file", ExitCode::kData);
+}
+
+}  // namespace
+
 Region decode_jpeg_region(std::span<const uint8_t> file, const Region& wanted, Picture& out) {
   Decoder decoder;
   read_header(decoder, file);
@@ -182,6 +207,7 @@ Region decode_jpeg_region(std::span<const uint8_t> file, const Region& wanted, P
     finish(decoder);
     return {0, 0, width, height};
   }
+  check_end(file, file.size() - decoder.info.src->bytes_in_buffer);
   start(decoder);
   // Colour is interpolated from neighbours: a block more on each side makes the edges the same.
   const int block = decoder.info.max_h_samp_factor * DCTSIZE;
