@@ -86,12 +86,14 @@ void verify(const Source& source, Globals& globals) {
                             [&](uint64_t done, uint64_t total) { bar.update(done, total); });
   }
   for (const std::string& problem : report.problems) std::cerr << problem << "\n";
-  if (report.bad + report.duplicates > report.problems.size())
-    std::cerr << fmt::format("... and {} more\n",
-                             report.bad + report.duplicates - report.problems.size());
-  std::cout << fmt::format("{} samples: {} good, {} bad, {} duplicates\n", report.samples,
-                           report.samples - report.bad, report.bad, report.duplicates);
-  if (report.bad > 0) globals.exit_code = static_cast<int>(ExitCode::kData);
+  const uint64_t all = report.bad + report.lost + report.duplicates;
+  if (all > report.problems.size())
+    std::cerr << fmt::format("... and {} more\n", all - report.problems.size());
+  std::cout << fmt::format(
+      "{} samples: {} good, {} bad, {} duplicates{}\n", report.samples, report.samples - report.bad,
+      report.bad, report.duplicates,
+      report.lost > 0 ? fmt::format("; {} file(s) not read to the end", report.lost) : "");
+  if (report.bad + report.lost > 0) globals.exit_code = static_cast<int>(ExitCode::kData);
 }
 
 void stats(const Source& source, bool as_json) {

@@ -215,6 +215,11 @@ Augmenter::Augmenter(const Recipe& recipe, const OutputForm& form, uint64_t seed
 }
 Augmenter::~Augmenter() = default;
 
+uint64_t Augmenter::memory_bytes() const {
+  return state_->picture.pixels.capacity() + state_->levels.capacity() * sizeof(float) +
+         state_->resampler.memory_bytes();
+}
+
 void Augmenter::set_decodes_whole(bool whole) { state_->whole = whole; }
 
 void Augmenter::apply(const Record& record, uint64_t epoch, uint64_t sample, void* out) {

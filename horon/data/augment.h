@@ -50,8 +50,12 @@ struct Recipe {
 // `training`: with what is random. UsageError for another.
 Recipe find_recipe(const std::string& name, bool training, int height, int width);
 std::vector<std::string> recipe_names();
-// The one that a data set is used to.
+// The one that data of this kind is used to, by its height, width and channels (docs/data.md has
+// the table); info_with_size() fills them in where the files do not say.
 std::string usual_recipe(const DatasetInfo& info);
+// The side of the square that networks get of it: its own where all pictures have it and are small,
+// else 224.
+int usual_side(const DatasetInfo& info);
 
 // Which draws decide what: Draws(seed, epoch, sample, operation).
 enum AugmentOperation : uint32_t {
@@ -102,6 +106,8 @@ class Augmenter {
   ~Augmenter();
   // Error (exit code 12) for a picture that cannot be decoded.
   void apply(const Record& record, uint64_t epoch, uint64_t sample, void* out);
+
+  uint64_t memory_bytes() const;  // that it keeps
 
   // Decodes whole pictures: for comparison.
   void set_decodes_whole(bool whole);

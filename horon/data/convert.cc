@@ -92,11 +92,8 @@ std::string raw_example(Job& job, uint64_t index) {
 
 bool is_whole(const std::string& path, uint64_t records) {
   if (!file::exists(path)) return false;
-  try {
-    return load_index(path).size() == records;
-  } catch (const CorruptRecord&) {
-    return false;  // written again
-  }
+  const RecordIndex index = load_index(path);
+  return index.places.size() == records && !index.lost;  // else it is written again
 }
 
 void to_tfrecord(Job& job, bool raw) {

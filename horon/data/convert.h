@@ -31,7 +31,8 @@ std::vector<std::string> convert_dataset(const Dataset& from, const ConvertOptio
 
 struct VerifyReport {
   uint64_t samples = 0;
-  uint64_t bad = 0;
+  uint64_t bad = 0;   // samples
+  uint64_t lost = 0;  // ends of files that hold nobody knows how many
   uint64_t duplicates = 0;
   std::vector<std::string> problems;  // the first 20
 };

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "horon/base/error.h"
+#include "horon/data/picture.h"
 
 namespace horon {
 
@@ -60,7 +62,19 @@ class Dataset {
   virtual std::string where(uint64_t index) const = 0;
   // Sizes of runs of samples that are best read together; empty: it does not matter.
   virtual std::vector<uint64_t> chunks() const { return {}; }
+  // What was lost when it was opened, "FILE, record 17 at offset 1234: reason": ends of files whose
+  // samples cannot be found any more, so they have no numbers. Each counts as one corrupt record.
+  virtual std::vector<std::string> losses() const { return {}; }
+  // What it keeps in memory.
+  virtual uint64_t memory_bytes() const { return 0; }
+  // Of the names (without the folder that it was opened in) and sizes of its files or records, in
+  // the order of the samples, and of labels that are at hand; pixels are not read for it.
+  virtual uint64_t index_hash() const { return 0; }
 };
+
+// Equal for processes that opened the same data, wherever its files are: the hash above with the
+// number of samples, the classes and the shape. Cheap: what opening has found is looked at once.
+uint64_t index_digest(const Dataset& set);
 
 struct DatasetRequest {
   std::string name;  // "cifar10", "image_folder", ...
@@ -77,6 +91,16 @@ struct DatasetRequest {
 std::shared_ptr<Dataset> open_dataset(const DatasetRequest& request);
 // name -> one line about it
 std::map<std::string, std::string> dataset_names();
+
+// The size that all pictures have; nothing if two differ. Where the set does not say it, headers of
+// up to 1024 pictures are read, evenly spread over the set (so the same ones for every rank), and
+// no more after two that differ. Damaged ones are passed over.
+std::optional<PictureSize> common_size(const Dataset& set);
+// set.info(), with that size if there is one.
+DatasetInfo info_with_size(const Dataset& set);
+
+// labels.txt: "0: cat" or a name a line, in order. CorruptRecord for others, or a name twice.
+std::vector<std::string> read_class_names(const std::string& path);
 
 // Some of another data set's samples: `indices`, in their order.
 std::shared_ptr<Dataset> make_subset(std::shared_ptr<Dataset> of, std::vector<uint64_t> indices,

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "horon/base/registry.h"
+#include "horon/base/text.h"
 #include "horon/data/dataset.h"
 #include "horon/data/order.h"
 
@@ -31,7 +32,7 @@ const Registry<Entry>& all_datasets() {
              open_tfrecord, true});
     all.add("image_folder", {"SPLIT/CLASS/*.jpg and *.png; classes by name or labels.txt",
                              open_image_folder, true});
-    all.add("npy", {"SPLIT_images.npy and SPLIT_labels.npy, mapped into memory", open_npy, true});
+    all.add("npy", {"SPLIT_images.npy (u8, N x H x W x C) and SPLIT_labels.npy", open_npy, true});
     all.add("shapes10",
             {"ten shapes of CIFAR's size, drawn here; needs no files", make_shapes10, false, true});
     all.add("synthetic", {"random pictures and labels, for measuring; needs no files",
@@ -84,6 +85,14 @@ std::shared_ptr<Dataset> open_dataset(const DatasetRequest& request) {
   DatasetRequest train = request;
   train.split = "train";
   return cut_validation(entry.open(train), request.validation_split, request.split == "validation");
+}
+
+uint64_t index_digest(const Dataset& set) {
+  const DatasetInfo& info = set.info();
+  std::string text = fmt::format("{} {} {} {} {} {} {}", info.name, info.split, set.size(),
+                                 info.height, info.width, info.channels, info.classes);
+  for (const std::string& name : info.class_names) text += "\n" + name;
+  return hash_bytes(text.data(), text.size(), set.index_hash());
 }
 
 std::map<std::string, std::string> dataset_names() {

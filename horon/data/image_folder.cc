@@ -15,6 +15,8 @@ namespace {
 struct Item {
   std::string path;
   int64_t label = 0;
+  uint64_t bytes = 0;  // when it was listed
+  bool leads_nowhere = false;
 };
 
 bool is_picture(const std::string& path) {
@@ -26,12 +28,13 @@ bool is_picture(const std::string& path) {
 
 class ImageFolder final : public Dataset {
  public:
-  ImageFolder(DatasetInfo info, std::vector<Item> items)
-      : info_(std::move(info)), items_(std::move(items)) {}
+  ImageFolder(DatasetInfo info, std::string folder, std::vector<Item> items)
+      : info_(std::move(info)), folder_(std::move(folder)), items_(std::move(items)) {}
   const DatasetInfo& info() const override { return info_; }
   uint64_t size() const override { return items_.size(); }
   Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
     const Item& item = items_.at(index);
+    if (item.leads_nowhere) throw CorruptRecord(item.path, "a link that leads nowhere");
     const auto file = file::open(item.path);
     if (file->size() > 256U << 20) throw CorruptRecord(item.path, "a picture of more than 256 MB");
     scratch.resize(file->size());
@@ -39,36 +42,31 @@ class ImageFolder final : public Dataset {
     return {scratch, is_png(scratch) ? PixelForm::kPng : PixelForm::kJpeg, 0, 0, 3, item.label};
   }
   std::string where(uint64_t index) const override { return items_.at(index).path; }
+  uint64_t memory_bytes() const override {
+    uint64_t bytes = 0;
+    for (const Item& item : items_) bytes += sizeof(item) + item.path.capacity();
+    return bytes;
+  }
+  uint64_t index_hash() const override {
+    uint64_t hash = 0;
+    for (const Item& item : items_) {
+      const std::string_view name = std::string_view(item.path).substr(folder_.size());
+      hash = hash_bytes(name.data(), name.size(), hash + item.bytes + 1);
+    }
+    return hash;
+  }
 
  private:
   DatasetInfo info_;
+  std::string folder_;
   std::vector<Item> items_;
 };
-
-// "0: cat" or one name a line, in order.
-std::vector<std::string> read_labels(const std::string& path) {
-  std::vector<std::string> names;
-  int number = 0;
-  for (const std::string& line : split(file::read(path, 64U << 20), '\n')) {
-    ++number;
-    if (line.empty()) continue;
-    const size_t colon = line.find(':');
-    const auto index =
-        colon == std::string::npos ? std::nullopt : parse_number(line.substr(0, colon));
-    if (index && *index != static_cast<double>(names.size()))
-      throw CorruptRecord(fmt::format("{}, line {}", path, number),
-                          fmt::format("label {} where {} is next", *index, names.size()));
-    names.emplace_back(
-        trim(index ? std::string_view(line).substr(colon + 1) : std::string_view(line)));
-  }
-  return names;
-}
 
 // By name, never as the file system happens to list them. Training and test share the numbering.
 std::vector<std::string> class_names(const std::string& folder, const std::string& split_folder) {
   for (const std::string& place : {folder, split_folder}) {
     const std::string labels = file::join(place, "labels.txt");
-    if (file::exists(labels)) return read_labels(labels);
+    if (file::exists(labels)) return read_class_names(labels);
   }
   std::set<std::string> names;
   const std::string train = file::join(folder, "train");
@@ -91,6 +89,29 @@ std::string split_folder(const DatasetRequest& request) {
 
 }  // namespace
 
+std::vector<std::string> read_class_names(const std::string& path) {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  int number = 0;
+  for (const std::string& line : split(file::read(path, 64U << 20), '\n')) {
+    ++number;
+    if (line.empty()) continue;
+    const size_t colon = line.find(':');
+    const auto index =
+        colon == std::string::npos ? std::nullopt : parse_number(line.substr(0, colon));
+    if (index && *index != static_cast<double>(names.size()))
+      throw CorruptRecord(fmt::format("{}, line {}", path, number),
+                          fmt::format("label {} where {} is next", *index, names.size()));
+    std::string name(
+        trim(index ? std::string_view(line).substr(colon + 1) : std::string_view(line)));
+    if (!seen.insert(name).second)
+      throw CorruptRecord(fmt::format("{}, line {}", path, number),
+                          fmt::format("'{}' is there twice", name));
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
 std::shared_ptr<Dataset> open_image_folder(const DatasetRequest& request) {
   const std::string folder = split_folder(request);
   DatasetInfo info{"image_folder", request.split, 0, 0, 3, 0, class_names(request.folder, folder)};
@@ -105,11 +126,17 @@ std::shared_ptr<Dataset> open_image_folder(const DatasetRequest& request) {
           fmt::format("{}: class '{}' is not among the {} of the training set or labels.txt",
                       entry.path, name, info.classes));
     for (const file::FileInfo& one : file::list_tree(entry.path)) {
-      if (is_picture(one.path)) items.push_back({one.path, found - info.class_names.begin()});
+      if (one.is_folder)
+        throw UsageError(fmt::format(
+            "{}: a link to a folder inside of a class is not followed; make the class itself a "
+            "link, or copy what is in it",
+            one.path));
+      if (is_picture(one.path))
+        items.push_back({one.path, found - info.class_names.begin(), one.bytes, one.leads_nowhere});
     }
   }
   if (items.empty()) throw UsageError(fmt::format("{}: no .jpg or .png in its folders", folder));
-  return std::make_shared<ImageFolder>(std::move(info), std::move(items));
+  return std::make_shared<ImageFolder>(std::move(info), folder, std::move(items));
 }
 
 }  // namespace horon

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "horon/data/dataset.h"
 
@@ -23,37 +24,49 @@ struct Inflater::State {
   std::vector<std::byte> input = std::vector<std::byte>(kRead);
   uint64_t offset = 0;
   bool ended = false;
+  std::exception_ptr damage;  // behind what was given out
+
+  void more();
 };
 
 Inflater::Inflater(const file::ReadableFile& file) : state_(std::make_unique<State>(file)) {}
 Inflater::~Inflater() = default;
 
+// Some more bytes for stream.next_out, or the end. CorruptRecord.
+void Inflater::State::more() {
+  if (stream.avail_in == 0) {
+    const size_t got = file.read_at(offset, input);
+    if (got == 0)
+      throw CorruptRecord(fmt::format("{} at offset {}", file.path(), offset),
+                          "the compressed data is cut off");
+    offset += got;
+    stream.next_in = reinterpret_cast<Bytef*>(input.data());
+    stream.avail_in = static_cast<uInt>(got);
+  }
+  const int result = inflate(&stream, Z_NO_FLUSH);
+  if (result == Z_STREAM_END) {
+    // A gzip file may have several parts, one after the other.
+    const bool has_more = stream.avail_in > 0 || offset < file.size();
+    ended = !has_more || inflateReset2(&stream, kEither) != Z_OK;
+  } else if (result != Z_OK) {
+    throw CorruptRecord(fmt::format("{} before offset {}", file.path(), offset),
+                        fmt::format("the compressed data is damaged ({})",
+                                    stream.msg != nullptr ? stream.msg : "no more is known"));
+  }
+}
+
 size_t Inflater::read(std::span<uint8_t> out) {
   State& state = *state_;
+  if (state.damage) std::rethrow_exception(state.damage);
   z_stream& stream = state.stream;
   stream.next_out = out.data();
   stream.avail_out = static_cast<uInt>(std::min<size_t>(out.size(), 1U << 30));
   const uInt wanted = stream.avail_out;
-  while (stream.avail_out > 0 && !state.ended) {
-    if (stream.avail_in == 0) {
-      const size_t got = state.file.read_at(state.offset, state.input);
-      if (got == 0)
-        throw CorruptRecord(fmt::format("{} at offset {}", state.file.path(), state.offset),
-                            "the compressed data is cut off");
-      state.offset += got;
-      stream.next_in = reinterpret_cast<Bytef*>(state.input.data());
-      stream.avail_in = static_cast<uInt>(got);
-    }
-    const int result = inflate(&stream, Z_NO_FLUSH);
-    if (result == Z_STREAM_END) {
-      // A gzip file may have several parts, one after the other.
-      const bool more = stream.avail_in > 0 || state.offset < state.file.size();
-      state.ended = !more || inflateReset2(&stream, kEither) != Z_OK;
-    } else if (result != Z_OK) {
-      throw CorruptRecord(fmt::format("{} before offset {}", state.file.path(), state.offset),
-                          fmt::format("the compressed data is damaged ({})",
-                                      stream.msg != nullptr ? stream.msg : "no more is known"));
-    }
+  try {
+    while (stream.avail_out > 0 && !state.ended) state.more();
+  } catch (const CorruptRecord&) {
+    if (stream.avail_out == wanted) throw;
+    state.damage = std::current_exception();
   }
   return wanted - stream.avail_out;
 }
@@ -77,7 +90,7 @@ std::vector<uint8_t> read_inflated(const std::string& path, uint64_t limit) {
     const size_t got = inflater.read(std::span(bytes).subspan(before));
     bytes.resize(before + got);
     if (bytes.size() > limit) throw CorruptRecord(path, fmt::format("more than {} bytes", limit));
-    if (got < (4U << 20)) return bytes;
+    if (got == 0) return bytes;
   }
 }
 

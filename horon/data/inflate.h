@@ -15,7 +15,8 @@ class Inflater {
  public:
   explicit Inflater(const file::ReadableFile& file);
   ~Inflater();
-  // Fewer than asked for only at the end.
+  // Fewer than asked for at the end, or before what is damaged: then the next call throws. 0: the
+  // end.
   size_t read(std::span<uint8_t> out);
 
  private:

@@ -164,6 +164,8 @@ class Synthetic final : public Dataset {
   std::string where(uint64_t index) const override {
     return fmt::format("synthetic, sample {}", index);
   }
+  uint64_t memory_bytes() const override { return pixels_.size(); }
+  uint64_t index_hash() const override { return mix_bits(seed_ + 1); }
 
  private:
   static constexpr size_t kPictures = 16;

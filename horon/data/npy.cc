@@ -1,16 +1,12 @@
-// Arrays in numpy's format, mapped into memory: SPLIT_images.npy (u8, N x H x W x C) and
+// Arrays in numpy's format: SPLIT_images.npy (u8, N x H x W x C) and
 // SPLIT_labels.npy (integers).
 #include "horon/data/npy.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "horon/base/fd.h"
 #include "horon/base/text.h"
 #include "horon/data/dataset.h"
 #include "horon/data/picture.h"
@@ -19,36 +15,24 @@
 namespace horon {
 namespace {
 
-class Mapped {
- public:
-  explicit Mapped(const std::string& path) : path_(path) {
-    const std::string plain = path.starts_with("file://") ? path.substr(7) : path;
-    const Fd fd(::open(plain.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat status {};
-    if (!fd || fstat(fd.get(), &status) != 0) throw io_error("open " + path);
-    size_ = static_cast<size_t>(status.st_size);
-    if (size_ == 0) throw CorruptRecord(path, "an empty file");
-    at_ = mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (at_ == MAP_FAILED) throw io_error("mmap " + path);
-  }
-  ~Mapped() { munmap(at_, size_); }
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
-  std::span<const uint8_t> bytes() const { return {static_cast<const uint8_t*>(at_), size_}; }
-  const std::string& path() const { return path_; }
+std::vector<uint8_t> read_start(const file::ReadableFile& file, uint64_t bytes) {
+  std::vector<uint8_t> start(std::min(bytes, file.size()));
+  start.resize(file.read_at(0, std::as_writable_bytes(std::span(start))));
+  return start;
+}
 
- private:
-  std::string path_;
-  void* at_ = nullptr;
-  size_t size_ = 0;
-};
+NpyHeader header_of(const file::ReadableFile& file) {
+  return parse_npy_header(read_start(file, kNpyStart), file.size(), file.path());
+}
 
 class NpyDataset final : public Dataset {
  public:
   NpyDataset(const DatasetRequest& request, const std::string& images, const std::string& labels)
-      : images_(images), labels_(labels) {
-    pixels_ = parse_npy(images_.bytes(), images);
-    numbers_ = parse_npy(labels_.bytes(), labels);
+      : images_(file::open(images)), pixels_(header_of(*images_)) {
+    const auto label_file = file::open(labels);
+    header_of(*label_file);  // before memory is taken for it
+    label_bytes_ = read_start(*label_file, label_file->size());
+    numbers_ = parse_npy(label_bytes_, labels);
     if (pixels_.dtype != "u1" || pixels_.shape.size() < 3 || pixels_.shape.size() > 4)
       throw CorruptRecord(images, "u8 of N x H x W or N x H x W x C is wanted");
     if (numbers_.shape.size() != 1 || numbers_.shape[0] != pixels_.shape[0])
@@ -76,30 +60,34 @@ class NpyDataset final : public Dataset {
   }
   const DatasetInfo& info() const override { return info_; }
   uint64_t size() const override { return pixels_.shape[0]; }
-  Record read(uint64_t index, std::vector<uint8_t>&) const override {
+  // Read, not mapped: a file that somebody cuts meanwhile is an error then, not the end of us.
+  Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
     require(index < size(), "a sample that is not there");
-    const uint64_t each = pixels_.contents.size() / size();
+    const uint64_t each = pixels_.bytes / size();
     const int64_t number = label(index);
     if (number < 0 || number >= info_.classes)
       throw CorruptRecord(where(index),
                           fmt::format("label {} of {} classes", number, info_.classes));
-    return {pixels_.contents.subspan(index * each, each),
-            PixelForm::kHwc,
-            info_.height,
-            info_.width,
-            info_.channels,
-            number};
+    scratch.resize(each);
+    if (images_->read_at(pixels_.offset + index * each,
+                         std::as_writable_bytes(std::span(scratch))) < each)
+      throw CorruptRecord(where(index), "the file was cut off since it was opened");
+    return {scratch, PixelForm::kHwc, info_.height, info_.width, info_.channels, number};
   }
   std::string where(uint64_t index) const override {
-    return fmt::format("{}, sample {}", images_.path(), index);
+    return fmt::format("{}, sample {}", images_->path(), index);
+  }
+  uint64_t memory_bytes() const override { return label_bytes_.size(); }
+  uint64_t index_hash() const override {
+    return hash_bytes(label_bytes_.data(), label_bytes_.size(), hash_text(pixels_.dtype));
   }
 
  private:
   int64_t label(uint64_t index) const { return numbers_.integer(index); }
-  Mapped images_;
-  Mapped labels_;
-  NpyArray pixels_;
-  NpyArray numbers_;
+  std::unique_ptr<file::ReadableFile> images_;
+  NpyHeader pixels_;
+  std::vector<uint8_t> label_bytes_;
+  NpyArray numbers_;  // in them
   DatasetInfo info_;
 };
 
@@ -123,7 +111,8 @@ int64_t NpyArray::integer(uint64_t index) const {
   return static_cast<int64_t>(static_cast<uint64_t>(value) << unused) >> unused;
 }
 
-NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
+NpyHeader parse_npy_header(std::span<const uint8_t> file, uint64_t file_bytes,
+                           const std::string& path) {
   const auto fail = [&](const std::string& what) {
     throw CorruptRecord(path, "no .npy array: " + what);
   };
@@ -146,7 +135,7 @@ NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
   if (!known || !plain_order || header.find("'shape':") == std::string::npos)
     fail("only whole numbers in C order, little-endian, are read; its header is " +
          header.substr(0, 200));
-  NpyArray array;
+  NpyHeader array;
   array.dtype = type.substr(1);
   uint64_t bytes = static_cast<uint64_t>(array.dtype[1] - '0');
   for (const std::string& size : split(between(header, "'shape':", '(', ')'), ',')) {
@@ -158,10 +147,16 @@ NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
     if (__builtin_mul_overflow(bytes, one, &bytes)) fail("an impossible shape");
   }
   if (array.shape.empty() || array.shape[0] == 0) fail("nothing in it");
-  array.contents = file.subspan(start + length);
-  if (array.contents.size() != bytes)
-    fail(fmt::format("{} bytes of contents, {} expected", array.contents.size(), bytes));
+  array.offset = start + length;
+  array.bytes = bytes;
+  if (file_bytes - array.offset != bytes)
+    fail(fmt::format("{} bytes of contents, {} expected", file_bytes - array.offset, bytes));
   return array;
+}
+
+NpyArray parse_npy(std::span<const uint8_t> file, const std::string& path) {
+  NpyHeader header = parse_npy_header(file, file.size(), path);
+  return {std::move(header.dtype), std::move(header.shape), file.subspan(header.offset)};
 }
 
 std::string npy_header(const std::string& dtype, std::span<const uint64_t> shape) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "horon/base/text.h"
 #include "horon/data/dataset.h"
 
 namespace horon {
@@ -50,6 +51,18 @@ class Packed final : public Dataset {
     const auto& [first, path] = *(after - 1);
     return fmt::format("{}, record {}", path, index - first);
   }
+  uint64_t memory_bytes() const override {
+    return pictures_.pixels.size() + pictures_.labels.size() * sizeof(int64_t);
+  }
+  // The files' names do not matter once they are read; a few of the pictures do.
+  uint64_t index_hash() const override {
+    constexpr uint64_t kLookedAt = 16;
+    uint64_t hash = hash_bytes(pictures_.labels.data(), pictures_.labels.size() * sizeof(int64_t));
+    for (uint64_t i = 0; i < kLookedAt; ++i)
+      hash = hash_bytes(pictures_.pixels.data() + i * size() / kLookedAt * bytes_each_, bytes_each_,
+                        hash);
+    return hash;
+  }
 
  private:
   PackedPictures pictures_;
@@ -68,6 +81,13 @@ class Subset final : public Dataset {
     return of_->read(indices_.at(index), scratch);
   }
   std::string where(uint64_t index) const override { return of_->where(indices_.at(index)); }
+  std::vector<std::string> losses() const override { return of_->losses(); }
+  uint64_t memory_bytes() const override {
+    return of_->memory_bytes() + indices_.size() * sizeof(uint64_t);
+  }
+  uint64_t index_hash() const override {
+    return hash_bytes(indices_.data(), indices_.size() * sizeof(uint64_t), of_->index_hash());
+  }
   // Of each of the others' chunks the samples that are ours; they are in order.
   std::vector<uint64_t> chunks() const override {
     std::vector<uint64_t> mine;

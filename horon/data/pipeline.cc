@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "horon/base/error.h"
@@ -70,12 +71,17 @@ struct Pipeline::State {
   bool stops = false;
   std::exception_ptr error;
   Report report;
+  std::set<uint64_t> bad_samples;
+  uint64_t with_caller = 0;  // batches
 
   void plan_more();
   void run();
   void fill(Slot& slot, uint64_t first, uint64_t last, Augmenter& augmenter,
             std::vector<uint8_t>& scratch);
-  void note_bad(const std::string& reason);
+  void note_bad(uint64_t sample, const std::string& reason);
+  void count_bad(const std::string& reason);
+  void note_memory();
+  uint64_t slot_bytes() const { return largest * sample_bytes * (options.device ? 2 : 1); }
   void close(Slot& slot) const;
 };
 
@@ -110,8 +116,15 @@ void Pipeline::State::plan_more() {
   work.notify_all();
 }
 
-void Pipeline::State::note_bad(const std::string& reason) {
+// A sample counts once, however many epochs meet it.
+void Pipeline::State::note_bad(uint64_t sample, const std::string& reason) {
   const std::lock_guard lock(mutex);
+  if (!bad_samples.insert(sample).second) return;
+  count_bad(reason);
+}
+
+// With the lock.
+void Pipeline::State::count_bad(const std::string& reason) {
   ++report.corrupt;
   if (report.reasons.size() < 10) report.reasons.push_back(reason);
   if (report.corrupt > options.max_corrupt_records && !error) {
@@ -121,6 +134,13 @@ void Pipeline::State::note_bad(const std::string& reason) {
                                                 options.max_corrupt_records);
     error = std::make_exception_ptr(CorruptRecord(reason, limit));
   }
+}
+
+// With the lock: the batches in which something is, now.
+void Pipeline::State::note_memory() {
+  const auto begun = static_cast<uint64_t>(
+      std::count_if(line.begin(), line.end(), [](const auto& one) { return one->taken > 0; }));
+  report.memory.peak = std::max(report.memory.peak, (begun + with_caller) * slot_bytes());
 }
 
 void Pipeline::State::fill(Slot& slot, uint64_t first, uint64_t last, Augmenter& augmenter,
@@ -146,7 +166,7 @@ void Pipeline::State::fill(Slot& slot, uint64_t first, uint64_t last, Augmenter&
       reason = fmt::format("{}: {}", options.dataset->where(sample), bad.what());
     }
     slot.is_bad[i] = 1;
-    note_bad(reason);
+    note_bad(sample, reason);
   }
 }
 
@@ -174,6 +194,7 @@ void Pipeline::State::close(Slot& slot) const {
 void Pipeline::State::run() {
   Augmenter augmenter(options.recipe, options.form, options.order.seed);  // checked by the maker
   std::vector<uint8_t> scratch;
+  uint64_t counted = 0;  // of this thread's memory
   std::unique_lock lock(mutex);
   while (true) {
     std::shared_ptr<Slot> slot;
@@ -191,6 +212,7 @@ void Pipeline::State::run() {
     const uint64_t last =
         std::min<uint64_t>(first + std::clamp<uint64_t>(few, 1, kTake), slot->positions.size());
     slot->taken = last;
+    note_memory();
     lock.unlock();
     std::exception_ptr failed;
     try {
@@ -198,7 +220,10 @@ void Pipeline::State::run() {
     } catch (...) {
       failed = std::current_exception();
     }
+    const uint64_t own = std::max(counted, scratch.capacity() + augmenter.memory_bytes());
     lock.lock();
+    report.memory.threads += own - counted;
+    counted = own;
     slot->done += last - first;
     if (slot->done == slot->positions.size() && !failed && !error) {
       lock.unlock();
@@ -246,6 +271,10 @@ Pipeline::Pipeline(const PipelineOptions& options) : state_(std::make_shared<Sta
   threads_.reserve(static_cast<size_t>(options.threads));
   {
     const std::lock_guard lock(state.mutex);
+    const std::vector<std::string> losses = options.dataset->losses();
+    state.report.lost = losses.size();
+    for (const std::string& one : losses) state.count_bad(one);
+    if (state.error) std::rethrow_exception(state.error);
     state.plan_more();
   }
   try {
@@ -285,6 +314,7 @@ std::optional<Batch> Pipeline::next() {
   }
   const std::shared_ptr<Slot> slot = state.line.front();
   state.line.pop_front();
+  ++state.with_caller;
   state.report.samples += slot->samples.size();
   Batch batch;
   const BufferView& memory = state.options.device ? slot->device.view() : slot->host.view();
@@ -308,6 +338,7 @@ std::optional<Batch> Pipeline::next() {
   batch.holds = std::shared_ptr<void>(slot.get(), [back, slot](void*) mutable {
     if (const auto alive = back.lock()) {
       const std::lock_guard again(alive->mutex);
+      --alive->with_caller;
       alive->free.push_back(std::move(slot));
       alive->plan_more();
       alive->ready.notify_all();
@@ -317,13 +348,17 @@ std::optional<Batch> Pipeline::next() {
 }
 
 Pipeline::Report Pipeline::report() const {
+  const uint64_t of_dataset = state_->options.dataset->memory_bytes();
   const std::lock_guard lock(state_->mutex);
-  return state_->report;
+  Report report = state_->report;
+  report.corrupt_samples.assign(state_->bad_samples.begin(), state_->bad_samples.end());
+  report.memory.cap = memory_bytes();
+  report.memory.dataset = of_dataset;
+  return report;
 }
 
 uint64_t Pipeline::memory_bytes() const {
-  return static_cast<uint64_t>(state_->options.prefetch) * state_->largest * state_->sample_bytes *
-         (state_->options.device ? 2 : 1);
+  return static_cast<uint64_t>(state_->options.prefetch) * state_->slot_bytes();
 }
 
 }  // namespace horon

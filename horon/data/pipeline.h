@@ -25,8 +25,9 @@ struct PipelineOptions {
   Position start;
   uint64_t epochs = 0;  // ends before this epoch; 0: never
   int threads = 1;
-  int prefetch = 2;                       // batches that are ready or being made
-  uint64_t max_corrupt_records = 0;       // more than these on this rank: the error is thrown
+  int prefetch = 2;  // batches that are ready or being made
+  // More than these on this rank, each counted once however often it comes: the error is thrown.
+  uint64_t max_corrupt_records = 0;
   std::shared_ptr<DeviceRuntime> device;  // batches are copied there; null: they stay here
   int device_index = 0;
 };
@@ -51,6 +52,7 @@ struct Batch {
 // at once.
 class Pipeline {
  public:
+  // CorruptRecord when more of the data set was lost at opening than is allowed.
   explicit Pipeline(const PipelineOptions& options);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
@@ -60,14 +62,25 @@ class Pipeline {
   // bad records than allowed; IoError when the storage fails.
   std::optional<Batch> next();
 
+  struct Memory {
+    uint64_t cap = 0;      // of all batches together: it is never more
+    uint64_t peak = 0;     // of those that were being made, ready, or with the caller at one time
+    uint64_t threads = 0;  // what the threads read and decode into, at its largest
+    uint64_t dataset = 0;  // what the data set keeps
+  };
   struct Report {
     uint64_t samples = 0;
+    // Records that were passed over, of this rank: lost + corrupt_samples.size(). For all ranks
+    // together unite their corrupt_samples; `lost` is the same everywhere.
     uint64_t corrupt = 0;
-    std::vector<std::string> reasons;  // of the first ten
-    double waited_seconds = 0;         // of next(), for batches
+    uint64_t lost = 0;                      // Dataset::losses
+    std::vector<uint64_t> corrupt_samples;  // their numbers, in order
+    std::vector<std::string> reasons;       // of the first ten
+    double waited_seconds = 0;              // of next(), for batches
+    Memory memory;
   };
   Report report() const;
-  uint64_t memory_bytes() const;  // of all batches
+  uint64_t memory_bytes() const;  // Memory::cap
 
  private:
   void stop();

@@ -230,9 +230,80 @@ TEST(Pipelines, BadRecordsStopItOrAreCounted) {
   EXPECT_EQ(shards, 36U);
   EXPECT_EQ(pipeline.report().corrupt, 4U);
   EXPECT_EQ(pipeline.report().reasons.size(), 4U);
+  EXPECT_EQ(pipeline.report().corrupt_samples, (std::vector<uint64_t>{7, 17, 27, 37}));
   options.max_corrupt_records = 3;
   Pipeline strict(options);
   EXPECT_THROW(while (strict.next()){}, CorruptRecord);
+
+  // However often they come.
+  options.max_corrupt_records = 4;
+  options.epochs = 5;
+  Pipeline longer(options);
+  uint64_t samples = 0;
+  while (const auto batch = longer.next()) samples += batch->count();
+  EXPECT_EQ(samples, 5U * 36);
+  EXPECT_EQ(longer.report().corrupt, 4U);
+}
+
+// What was lost when the files were opened counts like a record.
+TEST(Pipelines, LossesAreCounted) {
+  const TempFolder folder;
+  for (int part = 0; part < 3; ++part) {
+    const std::string path = fmt::format("{}/train-{:05}-of-00003", folder.path(), part);
+    RecordWriter writer(path);
+    for (int i = 0; i < 10; ++i)
+      writer.write(ExampleBuilder()
+                       .add_bytes("image", std::string(3072, static_cast<char>(i)))
+                       .add_integer("label", part == 2 && i == 9 ? 77 : i)
+                       .build());
+    writer.commit();
+    const std::string bytes = file::read(path);
+    if (part < 2) file::write(path, bytes.substr(0, bytes.size() * 6 / 10 + 1));
+  }
+  DatasetRequest request;
+  request.name = "tfrecord";
+  request.folder = folder.path();
+  PipelineOptions options = options_for(open_dataset(request), 8);
+  options.epochs = 2;
+  for (const uint64_t allowed : {0U, 1U}) {
+    options.max_corrupt_records = allowed;
+    EXPECT_THROW(Pipeline pipeline(options), CorruptRecord);
+  }
+  options.max_corrupt_records = 2;
+  {
+    Pipeline pipeline(options);
+    EXPECT_THROW(while (pipeline.next()){}, CorruptRecord);  // and the bad label
+  }
+  options.max_corrupt_records = 3;
+  Pipeline pipeline(options);
+  uint64_t samples = 0;
+  while (const auto batch = pipeline.next()) samples += batch->count();
+  EXPECT_EQ(samples, 2U * 21);
+  const Pipeline::Report report = pipeline.report();
+  EXPECT_EQ(report.lost, 2U);
+  EXPECT_EQ(report.corrupt, 3U);
+  EXPECT_EQ(report.corrupt_samples, std::vector<uint64_t>{21});
+  EXPECT_NE(report.reasons.front().find("the rest of the file is lost"), std::string::npos);
+}
+
+TEST(Pipelines, MemoryIsTold) {
+  PipelineOptions options = options_for(shapes(200), 50);
+  options.prefetch = 4;
+  options.recipe = find_recipe("vgg", true, 16, 16);
+  Pipeline pipeline(options);
+  EXPECT_EQ(pipeline.report().memory.cap, 4U * 50 * 3 * 16 * 16 * 4);
+  EXPECT_EQ(pipeline.report().memory.dataset, 200U * (3072 + 8));
+  std::vector<Batch> held;
+  for (int i = 0; i < 4; ++i) held.push_back(*pipeline.next());
+  EXPECT_EQ(pipeline.report().memory.peak, pipeline.memory_bytes());  // all are with us
+  EXPECT_GE(pipeline.report().memory.threads, 3U * 32 * 4);           // a line of levels at least
+
+  options.prefetch = 100;  // of which four are ever used
+  Pipeline little(options);
+  while (little.next()) {
+  }
+  EXPECT_GE(little.report().memory.peak, little.memory_bytes() / 100);
+  EXPECT_LE(little.report().memory.peak, little.memory_bytes() / 25);
 }
 
 // What a network must learn cannot be read off single pixels.

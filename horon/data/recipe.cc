@@ -194,9 +194,23 @@ Recipe find_recipe(const std::string& name, bool training, int height, int width
 
 std::vector<std::string> recipe_names() { return all_recipes().names(); }
 
+namespace {
+constexpr int kLargestSmall = 96;  // beyond it pictures are cut out of, as of ImageNet's
+}
+
+// A few pixels to and fro and a mirror image are harmless where a picture shows a thing; of digits,
+// and of pictures of hardly any pixels, they would make something else.
 std::string usual_recipe(const DatasetInfo& info) {
   if (info.name == "mnist") return "lenet";
-  return info.height == 32 && info.width == 32 ? "cifar" : "official_resnet";
+  const int longer = std::max(info.height, info.width);
+  if (longer == 0 || longer > kLargestSmall) return "official_resnet";
+  const bool like_cifar = info.height == info.width && info.height >= 24 && info.channels == 3;
+  return like_cifar ? "cifar" : "none";
+}
+
+int usual_side(const DatasetInfo& info) {
+  const int longer = std::max(info.height, info.width);
+  return longer == 0 || longer > kLargestSmall ? 224 : longer;
 }
 
 Choices choose(const Recipe& recipe, PictureSize size, uint64_t seed, uint64_t epoch,

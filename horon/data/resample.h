@@ -20,6 +20,10 @@ class Resampler {
   void prepare(const Recipe& recipe, const Choices& choices, const Pixels& source);
   // Valid until the next call; 3 * width floats.
   const float* row(int row);
+  uint64_t memory_bytes() const {
+    return place_.capacity() * sizeof(int) +
+           (weight_.capacity() + line_.capacity() + out_.capacity()) * sizeof(float);
+  }
 
  private:
   Pixels source_;

@@ -71,14 +71,49 @@ void visit_all(const Dataset& set, int threads, const Progress& progress,
 
 }  // namespace
 
+std::optional<PictureSize> common_size(const Dataset& set) {
+  constexpr uint64_t kMostLookedAt = 1024;
+  if (set.info().height > 0) return PictureSize{set.info().height, set.info().width};
+  const uint64_t count = std::min(set.size(), kMostLookedAt);
+  std::vector<uint8_t> scratch;
+  std::optional<PictureSize> common;
+  for (uint64_t i = 0; i < count; ++i) {
+    PictureSize size;
+    try {
+      const Record record = set.read(i * set.size() / count, scratch);
+      size = record.form == PixelForm::kJpeg  ? jpeg_size(record.bytes)
+             : record.form == PixelForm::kPng ? png_size(record.bytes)
+                                              : PictureSize{record.height, record.width};
+    } catch (const Error& error) {
+      if (error.exit_code() != ExitCode::kData) throw;
+      continue;
+    }
+    if (!common) common = size;
+    if (common->height != size.height || common->width != size.width) return std::nullopt;
+  }
+  return common;
+}
+
+DatasetInfo info_with_size(const Dataset& set) {
+  DatasetInfo info = set.info();
+  if (const auto size = common_size(set)) {
+    info.height = size->height;
+    info.width = size->width;
+  }
+  return info;
+}
+
 VerifyReport verify_dataset(const Dataset& set, int threads, const Progress& progress) {
   VerifyReport report;
   report.samples = set.size();
+  const std::vector<std::string> losses = set.losses();
+  report.lost = losses.size();
   std::mutex mutex;                             // guards all below and the report
   std::unordered_map<uint64_t, uint64_t> seen;  // hash -> first sample that has it
   const auto say = [&](const std::string& problem) {
     if (report.problems.size() < 20) report.problems.push_back(problem);
   };
+  for (const std::string& one : losses) say(one);
   visit_all(set, threads, progress, [&] {
     return [&](uint64_t index, const Record& record, const Picture& picture, std::string error) {
       if (error.empty() && (record.label < 0 || record.label >= set.info().classes))
@@ -102,6 +137,7 @@ VerifyReport verify_dataset(const Dataset& set, int threads, const Progress& pro
 
 Statistics measure_dataset(const Dataset& set, int threads, const Progress& progress) {
   Statistics result;
+  for (const std::string& one : set.losses()) throw Error(one, ExitCode::kData);
   result.histogram.resize(static_cast<size_t>(std::max(set.info().classes, 1)));
   std::mutex mutex;  // guards all below and the result
                      // Whole numbers: the order of the threads does not matter.

@@ -100,7 +100,8 @@ bool RecordReader::fill(size_t bytes) {
 }
 
 bool RecordReader::give_up(const std::string& reason) {
-  damages_.push_back({buffer_offset_, next_index_, reason + "; the rest of the file is lost"});
+  damages_.push_back(
+      {buffer_offset_, next_index_, reason + "; the rest of the file is lost", true});
   ended_ = true;
   return false;
 }
@@ -135,25 +136,25 @@ bool RecordReader::next(std::span<const uint8_t>& record) {
 
 // --- reading by place
 
-std::vector<RecordPlace> index_records(const file::ReadableFile& file) {
-  std::vector<RecordPlace> places;
+RecordIndex index_records(const file::ReadableFile& file) {
+  RecordIndex index;
   uint8_t header[kHeader];
   for (uint64_t at = 0; at < file.size();) {
-    const auto where = [&] {
-      return fmt::format("{}, record {} at offset {}", file.path(), places.size(), at);
+    const auto lose = [&](const std::string& reason) {
+      index.lost = {at, index.places.size(), reason + "; the rest of the file is lost", true};
+      return index;
     };
     if (file.read_at(at, as_bytes(header, kHeader)) < kHeader)
-      throw CorruptRecord(where(), "cut off in the middle of a record");
-    if (!is_good_header(header))
-      throw CorruptRecord(where(), "the checksum of the length is wrong");
+      return lose("cut off in the middle of a record");
+    if (!is_good_header(header)) return lose("the checksum of the length is wrong");
     const uint64_t length = load64(header);
     if (length > file.size() - at - kHeader || length + kFooter > file.size() - at - kHeader ||
         length > UINT32_MAX)
-      throw CorruptRecord(where(), "cut off in the middle of a record");
-    places.push_back({at, static_cast<uint32_t>(length)});
+      return lose("cut off in the middle of a record");
+    index.places.push_back({at, static_cast<uint32_t>(length)});
     at += kHeader + length + kFooter;
   }
-  return places;
+  return index;
 }
 
 namespace {
@@ -192,20 +193,21 @@ bool unpack_index(const std::string& bytes, const file::FileInfo& info,
 
 }  // namespace
 
-std::vector<RecordPlace> load_index(const std::string& path) {
+RecordIndex load_index(const std::string& path) {
   const auto info = file::stat(path);
   if (!info) throw IoError(fmt::format("open {}: No such file or directory", path));
-  std::vector<RecordPlace> places;
+  RecordIndex index;
   try {
-    if (unpack_index(file::read(sidecar_of(path)), *info, places)) return places;
+    if (unpack_index(file::read(sidecar_of(path)), *info, index.places)) return index;
   } catch (const Error&) {  // not there
   }
-  places = index_records(*file::open(path));
+  index = index_records(*file::open(path));
+  if (index.lost) return index;
   try {
-    file::write(sidecar_of(path), pack_index(*info, places));
+    file::write(sidecar_of(path), pack_index(*info, index.places));
   } catch (const Error&) {  // a folder that we may not write to: made again next time
   }
-  return places;
+  return index;
 }
 
 std::span<const uint8_t> read_record(const file::ReadableFile& file, const RecordPlace& place,

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct RecordDamage {
   uint64_t offset = 0;  // of the record in the (uncompressed) file
   uint64_t index = 0;
   std::string reason;
+  bool rest_is_lost = false;  // where the records behind it begin is not known
 };
 
 // Reads a file from its beginning to its end. A record whose bytes are damaged is reported and
@@ -54,16 +56,20 @@ class RecordReader {
   std::vector<RecordDamage> damages_;
 };
 
-// Where the records of an uncompressed file begin. Reads lengths only; CorruptRecord for a damaged
-// or cut file.
+// Where the records of an uncompressed file begin, up to its end or to a length that is damaged.
 struct RecordPlace {
   uint64_t offset = 0;  // of its length field
   uint32_t bytes = 0;   // of its contents
 };
-std::vector<RecordPlace> index_records(const file::ReadableFile& file);
+struct RecordIndex {
+  std::vector<RecordPlace> places;
+  std::optional<RecordDamage> lost;  // what follows them cannot be found
+};
+// Reads lengths only.
+RecordIndex index_records(const file::ReadableFile& file);
 // The same from a sidecar FILE.index if it belongs to this file, else made, and kept there if the
-// folder lets us.
-std::vector<RecordPlace> load_index(const std::string& path);
+// folder lets us and nothing is lost.
+RecordIndex load_index(const std::string& path);
 // Reads and checks one record; CorruptRecord.
 std::span<const uint8_t> read_record(const file::ReadableFile& file, const RecordPlace& place,
                                      std::vector<uint8_t>& scratch);

@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 
 #include "horon/base/text.h"
 #include "horon/data/dataset.h"
@@ -22,6 +24,7 @@ struct Shard {
   std::shared_ptr<file::ReadableFile> file;
   std::vector<RecordPlace> places;
   std::vector<std::string> unpacked;  // of a compressed file: its records cannot be reached singly
+  std::map<uint64_t, std::string> damaged;  // of those: which are not good, and why
 
   uint64_t first = 0;  // its first sample's number
 };
@@ -45,7 +48,31 @@ int side_of(size_t bytes) {
   for (int side = 1; side <= 4096; ++side) {
     if (static_cast<size_t>(3 * side * side) == bytes) return side;
   }
-  throw Error(fmt::format("{} bytes are no square colour picture", bytes), ExitCode::kData);
+  throw Error(fmt::format("{} bytes are no square colour picture, and there is no 'height' and "
+                          "'width'",
+                          bytes),
+              ExitCode::kData);
+}
+
+// Planes of the size that is written beside them.
+void take_shape(const Example& example, Record& record) {
+  record.channels = 3;
+  if (!example.contains("height") && !example.contains("width")) {
+    record.height = record.width = side_of(record.bytes.size());
+    return;
+  }
+  const int64_t height = integer_of(example, "height");
+  const int64_t width = integer_of(example, "width");
+  const int64_t channels = example.contains("channels") ? integer_of(example, "channels") : 3;
+  check_picture_size(static_cast<uint64_t>(height), static_cast<uint64_t>(width));
+  if ((channels != 1 && channels != 3) ||
+      static_cast<uint64_t>(height * width * channels) != record.bytes.size())
+    throw Error(fmt::format("{} bytes are no picture of {} x {} x {}", record.bytes.size(), width,
+                            height, channels),
+                ExitCode::kData);
+  record.height = static_cast<int>(height);
+  record.width = static_cast<int>(width);
+  record.channels = static_cast<int>(channels);
 }
 
 Record record_of(const Example& example) {
@@ -62,8 +89,7 @@ Record record_of(const Example& example) {
     throw Error("neither 'image/encoded' nor 'image' is there", ExitCode::kData);
   record.bytes = bytes_of(raw->second, "image");
   record.form = PixelForm::kChw;
-  record.height = record.width = side_of(record.bytes.size());
-  record.channels = 3;
+  take_shape(example, record);
   record.label = integer_of(example, "label");
   return record;
 }
@@ -83,19 +109,23 @@ class TfrecordSet final : public Dataset {
     for (const std::string& path : paths) {
       std::shared_ptr<file::ReadableFile> file = file::open(path);
       const bool packed = compression_of(*file) != Compression::kNone;
-      shards_.push_back({std::move(file), {}, {}, size_});
-      packed ? unpack(shards_.back()) : void(shards_.back().places = load_index(path));
+      shards_.push_back({std::move(file), {}, {}, {}, size_});
+      packed ? unpack(shards_.back()) : find_records(shards_.back());
       size_ += shards_.back().places.size();
     }
+    if (size_ == 0 && !losses_.empty()) throw Error(losses_.front(), ExitCode::kData);
     if (size_ == 0) throw UsageError(fmt::format("{}: no records", paths.front()));
     info_ = {"tfrecord", request.split, 0, 0, 3, request.classes, {}};
-    look_at_first();
+    take_class_names({request.folder, std::filesystem::path(paths.front()).parent_path()});
+    look_at_some();
   }
   const DatasetInfo& info() const override { return info_; }
   uint64_t size() const override { return size_; }
   Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
     const Shard& shard = shard_of(index);
     const uint64_t at = index - shard.first;
+    if (const auto bad = shard.damaged.find(at); bad != shard.damaged.end())
+      throw CorruptRecord(where(index), bad->second);
     const auto bytes = shard.unpacked.empty() ? read_record(*shard.file, shard.places[at], scratch)
                                               : span_of(shard.unpacked[at]);
     try {
@@ -133,42 +163,113 @@ class TfrecordSet final : public Dataset {
     return sizes;
   }
 
+  std::vector<std::string> losses() const override { return losses_; }
+  uint64_t memory_bytes() const override {
+    uint64_t bytes = 0;
+    for (const Shard& shard : shards_) {
+      bytes += shard.places.size() * sizeof(RecordPlace);
+      for (const std::string& record : shard.unpacked) bytes += sizeof(record) + record.capacity();
+    }
+    return bytes;
+  }
+  uint64_t index_hash() const override {
+    uint64_t hash = 0;
+    for (const Shard& shard : shards_) {
+      const std::string name = file::base_name(shard.file->path());
+      hash = hash_bytes(name.data(), name.size(), hash + 1);
+      for (const RecordPlace& place : shard.places) hash = hash_bytes(&place.bytes, 4, hash);
+    }
+    return hash;
+  }
+
  private:
   static std::span<const uint8_t> span_of(const std::string& record) {
     return {reinterpret_cast<const uint8_t*>(record.data()), record.size()};
   }
-  // Size and schema, from the first record that is good.
-  void look_at_first() {
+  // labels.txt, as convert writes it: names, and how many there are.
+  void take_class_names(const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) {
+      const std::string path = file::join(folder, "labels.txt");
+      if (!file::exists(path)) continue;
+      std::vector<std::string> names = read_class_names(path);
+      const auto count = static_cast<int>(names.size());
+      if (info_.classes == 0) info_.classes = count;
+      if (info_.classes == count) info_.class_names = std::move(names);
+      return;
+    }
+  }
+  // The schema from the first record that is good; a size if some records all over the files have
+  // the same.
+  void look_at_some() {
+    constexpr uint64_t kLookedAt = 64;
     std::vector<uint8_t> scratch;
-    const int classes = info_.classes;
-    for (uint64_t i = 0; i < size_; ++i) {
+    uint64_t first = 0;
+    for (bool found = false; !found; ++first) {
       try {
-        const Record first = read(i, scratch);
-        info_.height = first.height;
-        info_.width = first.width;
-        if (classes == 0) info_.classes = first.form == PixelForm::kChw ? 10 : 1000;
-        return;
+        const Record record = read(first, scratch);
+        info_.height = record.height;
+        info_.width = record.width;
+        info_.channels = record.channels;
+        if (info_.classes == 0) info_.classes = record.form == PixelForm::kChw ? 10 : 1000;
+        found = true;
       } catch (const CorruptRecord&) {
-        if (i + 1 == size_ || i == 1000) throw;
+        if (first + 1 == size_ || first == 1000) throw;
+      }
+    }
+    if (info_.height == 0) return;  // files of pictures: all their headers would have to be read
+    for (uint64_t i = 0; i < kLookedAt; ++i) {
+      try {
+        const Record record = read(i * size_ / kLookedAt, scratch);
+        if (record.height != info_.height || record.width != info_.width)
+          info_.height = info_.width = 0;
+        info_.channels = std::max(info_.channels, record.channels);
+      } catch (const CorruptRecord&) {  // whoever reads it will be told
       }
     }
   }
-  static void unpack(Shard& shard) {
+  void lose(const Shard& shard, const RecordDamage& damage) {
+    losses_.push_back(fmt::format("{}, record {} at offset {}: {}", shard.file->path(),
+                                  damage.index, damage.offset, damage.reason));
+  }
+  void find_records(Shard& shard) {
+    RecordIndex index = load_index(shard.file->path());
+    shard.places = std::move(index.places);
+    if (index.lost) lose(shard, *index.lost);
+  }
+  void unpack(Shard& shard) {
     RecordReader reader(file::open(shard.file->path()));
     std::span<const uint8_t> record;
     uint64_t bytes = 0;
-    while (reader.next(record)) {
-      bytes += record.size();
+    const auto keep = [&](uint64_t offset, std::string contents) {
+      bytes += contents.size();
       if (bytes > kMostUnpacked)
-        throw CorruptRecord(shard.file->path(), "more than 16 GB when unpacked; unpack it on disk");
-      shard.places.push_back({reader.offset(), static_cast<uint32_t>(record.size())});
-      shard.unpacked.emplace_back(record.begin(), record.end());
+        throw UsageError(fmt::format("{}: more than 16 GB when unpacked; unpack it on disk",
+                                     shard.file->path()));
+      shard.places.push_back({offset, static_cast<uint32_t>(contents.size())});
+      shard.unpacked.push_back(std::move(contents));
+    };
+    size_t told = 0;
+    const auto keep_damaged = [&] {  // they keep their numbers
+      for (; told < reader.damages().size(); ++told) {
+        const RecordDamage& damage = reader.damages()[told];
+        if (damage.rest_is_lost) {
+          lose(shard, damage);
+          continue;
+        }
+        shard.damaged[damage.index] = damage.reason;
+        keep(damage.offset, "");
+      }
+    };
+    try {
+      while (reader.next(record)) {
+        keep_damaged();
+        keep(reader.offset(), std::string(record.begin(), record.end()));
+      }
+      keep_damaged();
+    } catch (const CorruptRecord& error) {  // the compression itself
+      keep_damaged();
+      losses_.push_back(fmt::format("{}; the rest of the file is lost", error.what()));
     }
-    if (reader.damages().empty()) return;
-    const RecordDamage& first = reader.damages().front();
-    throw CorruptRecord(
-        fmt::format("{}, record {} at offset {}", shard.file->path(), first.index, first.offset),
-        first.reason);
   }
   const Shard& shard_of(uint64_t index) const {
     require(index < size_, "a sample that is not there");
@@ -177,6 +278,7 @@ class TfrecordSet final : public Dataset {
     return *(after - 1);
   }
   std::vector<Shard> shards_;
+  std::vector<std::string> losses_;
   uint64_t size_ = 0;
   DatasetInfo info_;
 };
