@@ -61,9 +61,13 @@ void add_source_flags(CLI::App& command, Source& source) {
   command.footer("Data sets:" + names);
 }
 
+// Threads that write files wait for the disk most of the time: more of them than cores.
+int writing_threads() { return std::max(static_cast<int>(usable_cores().size()), 16); }
+
 void convert(const Source& source, ConvertOptions options) {
   const StopOnSignal stop;
   options.split = source.request.split;
+  options.threads = source.threads;
   options.stop = stop.token();
   const auto set = open_dataset(source.request);
   std::vector<std::string> files;
@@ -104,13 +108,20 @@ void stats(const Source& source, bool as_json) {
     found = measure_dataset(*set, source.threads,
                             [&](uint64_t done, uint64_t total) { bar.update(done, total); });
   }
+  const DatasetInfo info = info_with_size(*set);
+  const std::string digest = fmt::format("{:016x}", index_digest(*set));
   if (as_json) {
     std::cout << nlohmann::json({{"samples", found.samples},
+                                 {"classes", info.classes},
                                  {"mean", found.mean},
                                  {"deviation", found.deviation},
                                  {"histogram", found.histogram},
                                  {"smallest_side", found.smallest_side},
-                                 {"largest_side", found.largest_side}})
+                                 {"largest_side", found.largest_side},
+                                 {"memory_bytes", set->memory_bytes()},
+                                 {"usual_recipe", usual_recipe(info)},
+                                 {"usual_side", usual_side(info)},
+                                 {"index_digest", digest}})
                      .dump(1)
               << "\n";
     return;
@@ -120,6 +131,9 @@ void stats(const Source& source, bool as_json) {
                            found.smallest_side, found.largest_side);
   std::cout << fmt::format("mean       {:.3f}\ndeviation  {:.3f}\n", fmt::join(found.mean, "  "),
                            fmt::join(found.deviation, "  "));
+  std::cout << fmt::format("usually    {} at {} x {}\nin memory  {}\ndigest     {}\n",
+                           usual_recipe(info), usual_side(info), usual_side(info),
+                           format_bytes(set->memory_bytes()), digest);
   const uint64_t most = *std::max_element(found.histogram.begin(), found.histogram.end());
   for (size_t k = 0; k < found.histogram.size(); ++k) {
     const auto& names = set->info().class_names;
@@ -142,6 +156,7 @@ void show(const Source& source, const ShowFlags& flags) {
   require(int64_t{flags.columns} * flags.rows * flags.side * flags.side <= int64_t{1} << 28,
           "--columns, --rows, --side: a picture of more than 268 megapixels");
   const auto set = open_dataset(source.request);
+  for (const std::string& one : set->losses()) std::cerr << one << "\n";
   file::write(flags.out, encode_png(contact_sheet(*set, flags.columns, flags.rows, flags.side,
                                                   flags.recipe, source.request.seed)));
   std::cout << fmt::format(
@@ -232,6 +247,7 @@ void add_make_and_convert(CLI::App& data) {
   auto* make = data.add_subcommand("make", "Draws shapes10 into files");
   make->add_option("dataset", source->request.name, "shapes10")->capture_default_str();
   source->request.name = "shapes10";
+  source->threads = writing_threads();
   options->format = "cifar10";
   make->add_option("--to", options->folder, "folder for the files")->required();
   make->add_option("--format", options->format,
@@ -250,6 +266,7 @@ void add_make_and_convert(CLI::App& data) {
   });
 
   auto from = std::make_shared<Source>();
+  from->threads = writing_threads();
   auto to = std::make_shared<ConvertOptions>();
   auto* other = data.add_subcommand(
       "convert", "Writes a data set in another format; goes on where it was interrupted");
@@ -277,7 +294,8 @@ void add_looking(CLI::App& data, Globals& globals) {
 
   auto measured = std::make_shared<Source>();
   auto as_json = std::make_shared<bool>(false);
-  auto* numbers = data.add_subcommand("stats", "Mean, deviation, sizes, samples of each class");
+  auto* numbers =
+      data.add_subcommand("stats", "Mean, deviation, sizes, samples of each class, what it takes");
   add_source_flags(*numbers, *measured);
   numbers->add_flag("--json", *as_json, "as JSON");
   numbers->callback([measured, as_json] { stats(*measured, *as_json); });

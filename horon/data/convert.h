@@ -22,11 +22,14 @@ struct ConvertOptions {
   std::string split = "train";
   int shards = 0;    // files of tfrecord; 0: one per ~1250 samples
   int quality = 95;  // of pictures that are not JPEG yet
+  int threads = 1;   // what comes out does not depend on them
   std::function<void(uint64_t done, uint64_t total)> progress;
   std::stop_token stop;
 };
-// Writes all samples of a data set in another format. Files that an earlier, interrupted run has
-// finished are kept (image_folder, tfrecord). The files.
+// Writes all samples of a data set in another format. What an earlier, interrupted run has finished
+// is kept: whole files, and the beginnings of those of records of one length (npy, cifar10). The
+// files. UsageError for what does not fit into the format, or a folder with something else in it;
+// CorruptRecord for damaged samples, or where some were lost.
 std::vector<std::string> convert_dataset(const Dataset& from, const ConvertOptions& options);
 
 struct VerifyReport {

@@ -146,6 +146,12 @@ PictureSize jpeg_size(std::span<const uint8_t> file) {
   return size;
 }
 
+int jpeg_channels(std::span<const uint8_t> file) {
+  Decoder decoder;
+  read_header(decoder, file);
+  return decoder.info.num_components;
+}
+
 void decode_jpeg(std::span<const uint8_t> file, Picture& out) {
   Decoder decoder;
   read_header(decoder, file);

@@ -42,6 +42,7 @@ constexpr int kMostClasses = 1'000'000;
 // whatever is in the file: grey, CMYK, YCCK, progressive, with a palette, 16 bits, transparent.
 
 PictureSize jpeg_size(std::span<const uint8_t> file);
+int jpeg_channels(std::span<const uint8_t> file);  // in the file: 1 is grey, 4 are inks
 void decode_jpeg(std::span<const uint8_t> file, Picture& out);
 // At least the pixels of `wanted` (which lies inside the picture), as decode_jpeg would give them;
 // says which region came out. A file that is cut is refused whatever is wanted of it, as by

@@ -2,15 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "horon/base/text.h"
 #include "horon/data/augment.h"
 #include "horon/data/convert.h"
+#include "horon/data/parallel.h"
 
 namespace horon {
 namespace {
@@ -19,54 +18,34 @@ using Progress = std::function<void(uint64_t done, uint64_t total)>;
 constexpr uint64_t kBlock = 64;
 
 // visit(index, record, picture, error) for every sample, by several threads; error: what is wrong
-// with it, else empty. `make_visitor` is called once a thread.
-template <typename MakeVisitor>
-void visit_all(const Dataset& set, int threads, const Progress& progress,
-               const MakeVisitor& make_visitor) {
-  std::atomic<uint64_t> next{0};
-  std::mutex mutex;  // guards the two below
+// with it, else empty.
+template <typename Visit>
+void visit_all(const Dataset& set, int threads, const Progress& progress, const Visit& visit) {
+  std::mutex mutex;  // guards the one below
   uint64_t done = 0;
-  std::exception_ptr failed;
-  const auto walk = [&] {
-    auto visit = make_visitor();
-    std::vector<uint8_t> scratch;
-    Picture picture;
-    for (uint64_t first = next.fetch_add(kBlock); first < set.size();
-         first = next.fetch_add(kBlock)) {
-      const uint64_t last = std::min(first + kBlock, set.size());
-      for (uint64_t i = first; i < last; ++i) {
-        Record record;
-        std::string error;
-        try {
-          record = set.read(i, scratch);
-          decode_record(record, picture);
-        } catch (const CorruptRecord& bad) {
-          error = bad.what();
-        } catch (const Error& bad) {
-          error = fmt::format("{}: {}", set.where(i), bad.what());
-        }
-        visit(i, record, picture, error);
+  const auto walk = [&](const Range& block, std::vector<uint8_t>& scratch, Picture& picture) {
+    for (uint64_t i = block.first; i < block.last; ++i) {
+      Record record;
+      std::string error;
+      try {
+        record = set.read(i, scratch);
+        decode_record(record, picture);
+      } catch (const CorruptRecord& bad) {
+        error = bad.what();
+      } catch (const Error& bad) {
+        error = fmt::format("{}: {}", set.where(i), bad.what());
       }
-      const std::lock_guard lock(mutex);
-      done += last - first;
-      if (progress) progress(done, set.size());
+      visit(i, record, picture, error);
     }
+    const std::lock_guard lock(mutex);
+    done += block.size();
+    if (progress) progress(done, set.size());
   };
-  const auto work = [&] {
-    try {
-      walk();
-    } catch (...) {
-      next = set.size();  // the others come to an end
-      const std::lock_guard lock(mutex);
-      if (!failed) failed = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
-    work();
-  }
-  if (failed) std::rethrow_exception(failed);
+  for_blocks({0, set.size()}, kBlock, threads, [&]() -> BlockBody {
+    return [&, scratch = std::vector<uint8_t>(), picture = Picture()](const Range& block) mutable {
+      walk(block, scratch, picture);
+    };
+  });
 }
 
 }  // namespace
@@ -114,24 +93,24 @@ VerifyReport verify_dataset(const Dataset& set, int threads, const Progress& pro
     if (report.problems.size() < 20) report.problems.push_back(problem);
   };
   for (const std::string& one : losses) say(one);
-  visit_all(set, threads, progress, [&] {
-    return [&](uint64_t index, const Record& record, const Picture& picture, std::string error) {
-      if (error.empty() && (record.label < 0 || record.label >= set.info().classes))
-        error = fmt::format("{}: label {} of {} classes", set.where(index), record.label,
-                            set.info().classes);
-      const uint64_t hash =
-          error.empty() ? hash_bytes(picture.pixels.data(), picture.pixels.size()) : 0;
-      const std::lock_guard lock(mutex);
-      if (!error.empty()) {
-        ++report.bad;
-        return say(error);
-      }
-      const auto [first, fresh] = seen.emplace(hash, index);
-      if (fresh) return;
-      ++report.duplicates;
-      say(fmt::format("{}: the same picture as {}", set.where(index), set.where(first->second)));
-    };
-  });
+  const auto visit = [&](uint64_t index, const Record& record, const Picture& picture,
+                         std::string error) {
+    if (error.empty() && (record.label < 0 || record.label >= set.info().classes))
+      error = fmt::format("{}: label {} of {} classes", set.where(index), record.label,
+                          set.info().classes);
+    const uint64_t hash =
+        error.empty() ? hash_bytes(picture.pixels.data(), picture.pixels.size()) : 0;
+    const std::lock_guard lock(mutex);
+    if (!error.empty()) {
+      ++report.bad;
+      return say(error);
+    }
+    const auto [first, fresh] = seen.emplace(hash, index);
+    if (fresh) return;
+    ++report.duplicates;
+    say(fmt::format("{}: the same picture as {}", set.where(index), set.where(first->second)));
+  };
+  visit_all(set, threads, progress, visit);
   return report;
 }
 
@@ -144,33 +123,33 @@ Statistics measure_dataset(const Dataset& set, int threads, const Progress& prog
   std::array<unsigned __int128, 3> sum = {};
   std::array<unsigned __int128, 3> squares = {};
   uint64_t pixels = 0;
-  visit_all(set, threads, progress, [&] {
-    return [&](uint64_t, const Record& record, const Picture& picture, const std::string& error) {
-      if (!error.empty()) throw Error(error, ExitCode::kData);
-      std::array<uint64_t, 3> one = {};
-      std::array<uint64_t, 3> two = {};
-      const auto channels = static_cast<size_t>(picture.channels);
-      for (size_t i = 0; i < picture.pixels.size(); ++i) {
-        const uint64_t level = picture.pixels[i];
-        one[i % channels] += level;
-        two[i % channels] += level * level;
-      }
-      const std::lock_guard lock(mutex);
-      for (size_t c = 0; c < 3; ++c) {
-        sum[c] += one[c % channels];
-        squares[c] += two[c % channels];
-      }
-      pixels += picture.pixels.size() / channels;
-      ++result.samples;
-      if (record.label >= 0 && static_cast<size_t>(record.label) < result.histogram.size())
-        ++result.histogram[static_cast<size_t>(record.label)];
-      const auto [shorter, longer] = std::minmax(picture.height, picture.width);
-      const auto smallest = static_cast<uint64_t>(shorter);
-      result.smallest_side =
-          result.smallest_side == 0 ? smallest : std::min(result.smallest_side, smallest);
-      result.largest_side = std::max(result.largest_side, static_cast<uint64_t>(longer));
-    };
-  });
+  const auto visit = [&](uint64_t, const Record& record, const Picture& picture,
+                         const std::string& error) {
+    if (!error.empty()) throw Error(error, ExitCode::kData);
+    std::array<uint64_t, 3> one = {};
+    std::array<uint64_t, 3> two = {};
+    const auto channels = static_cast<size_t>(picture.channels);
+    for (size_t i = 0; i < picture.pixels.size(); ++i) {
+      const uint64_t level = picture.pixels[i];
+      one[i % channels] += level;
+      two[i % channels] += level * level;
+    }
+    const std::lock_guard lock(mutex);
+    for (size_t c = 0; c < 3; ++c) {
+      sum[c] += one[c % channels];
+      squares[c] += two[c % channels];
+    }
+    pixels += picture.pixels.size() / channels;
+    ++result.samples;
+    if (record.label >= 0 && static_cast<size_t>(record.label) < result.histogram.size())
+      ++result.histogram[static_cast<size_t>(record.label)];
+    const auto [shorter, longer] = std::minmax(picture.height, picture.width);
+    const auto smallest = static_cast<uint64_t>(shorter);
+    result.smallest_side =
+        result.smallest_side == 0 ? smallest : std::min(result.smallest_side, smallest);
+    result.largest_side = std::max(result.largest_side, static_cast<uint64_t>(longer));
+  };
+  visit_all(set, threads, progress, visit);
   const auto count = static_cast<double>(std::max<uint64_t>(pixels, 1));
   for (size_t c = 0; c < 3; ++c) {
     result.mean[c] = static_cast<double>(sum[c]) / count;
@@ -188,8 +167,11 @@ Picture contact_sheet(const Dataset& set, int columns, int rows, int side,
                       255);
   Recipe how = find_recipe(recipe.empty() ? "none" : recipe, !recipe.empty(), side, side);
   if (how.geometry == Geometry::kPadCrop) {  // at its own size, then enlarged below
-    how.height = set.info().height;
-    how.width = set.info().width;
+    const DatasetInfo info = info_with_size(set);
+    require(info.height > 0,
+            fmt::format("{}: pictures of one size are wanted, these differ", recipe));
+    how.height = info.height;
+    how.width = info.width;
   }
   Augmenter augmenter(how, {Layout::kNhwc, PixelType::kU8, 3}, seed);
   Augmenter enlarger(find_recipe("none", false, side, side), {Layout::kNhwc, PixelType::kU8, 3},

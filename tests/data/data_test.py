@@ -135,6 +135,13 @@ class Commands(unittest.TestCase):
         self.assertTrue(numpy.allclose(found["mean"], images.mean(axis=(0, 1, 2))))
         self.assertTrue(numpy.allclose(found["deviation"], images.std(axis=(0, 1, 2))))
         self.assertEqual(found["histogram"], numpy.bincount(numpy.load(self.at("n", "train_labels.npy"))).tolist())
+        self.assertEqual((found["usual_recipe"], found["usual_side"]), ("cifar", 32))
+        run("data", "make", "--to", self.at("again"), "--format", "npy", "--samples", 200)
+        run("data", "make", "--to", self.at("other"), "--format", "npy", "--samples", 200, "--seed", 1)
+        digests = [json.loads(run("data", "stats", "--dataset", "npy", "--data_dir", self.at(name), "--json"))["index_digest"]
+                   for name in ("n", "again", "other")]
+        self.assertEqual(digests[0], digests[1])
+        self.assertNotEqual(digests[0], digests[2])
 
     def test_show_is_a_picture(self):
         for more in ([], ["--augment", "cifar"], ["--augment", "inception"]):
@@ -173,6 +180,55 @@ class Commands(unittest.TestCase):
         self.assertEqual(os.stat(kept).st_mtime_ns, before)
         self.assertEqual(open(gone, "rb").read(), contents)
 
+    def test_pictures_keep_their_shape_and_their_classes(self):
+        for name, size, count in (("wide", (200, 50), 6), ("small", (32, 32), 20)):
+            for i in range(count):
+                os.makedirs(self.at(name, "train", "ab"[i % 2]), exist_ok=True)
+                ramp = numpy.arange(size[0] * size[1] * 3).reshape(size[1], size[0], 3) // (7 + i)
+                Image.fromarray(ramp.astype(numpy.uint8)).save(self.at(name, "train", "ab"[i % 2], f"{i:02}.jpg"), quality=95)
+        wide = ["--dataset", "image_folder", "--data_dir", self.at("wide")]
+        run("data", "convert", *wide, "--format", "npy", "--to", self.at("n"))
+        run("data", "convert", *wide, "--format", "tfrecord_raw", "--to", self.at("w"))
+        raw = ["--dataset", "tfrecord", "--data_dir", self.at("w")]
+        run("data", "convert", *raw, "--format", "npy", "--to", self.at("back"))
+        self.assertEqual(numpy.load(self.at("n", "train_images.npy")).shape, (6, 50, 200, 3))
+        self.assertTrue((numpy.load(self.at("n", "train_images.npy")) == numpy.load(self.at("back", "train_images.npy"))).all())
+        self.assertEqual(len(json.loads(run("data", "stats", *raw, "--json"))["histogram"]), 2)
+        small = ["--dataset", "image_folder", "--data_dir", self.at("small")]
+        run("data", "convert", *small, "--format", "cifar10", "--to", self.at("c"), "-j", 3)
+        run("data", "convert", *small, "--format", "npy", "--to", self.at("m"))
+        cifar = b"".join(open(self.at("c", f"data_batch_{i}.bin"), "rb").read() for i in range(1, 6))
+        pixels = numpy.frombuffer(cifar, numpy.uint8).reshape(20, 3073)[:, 1:].reshape(20, 3, 32, 32).transpose(0, 2, 3, 1)
+        self.assertTrue((pixels == numpy.load(self.at("m", "train_images.npy"))).all())
+        for schema in ("tfrecord", "tfrecord_raw"):
+            run("data", "make", "--to", self.at(schema), "--format", schema, "--samples", 40)
+            said = run("data", "stats", "--dataset", "tfrecord", "--data_dir", self.at(schema))
+            self.assertIn("40 samples, 10 classes", said)
+            self.assertIn("half_disc", said)
+
+    def test_damaged_files_are_counted_and_the_rest_is_used(self):
+        run("data", "make", "--to", self.at("t"), "--format", "tfrecord", "--samples", 40)
+        path = self.at("t", "train-00000-of-00001")
+        whole = open(path, "rb").read()
+        offsets, at = [], 0
+        while at < len(whole):
+            offsets.append(at)
+            at += struct.unpack("<Q", whole[at:at + 8])[0] + 16
+        source = ["--dataset", "tfrecord", "--data_dir", self.at("t")]
+        broken = bytearray(whole)
+        broken[offsets[30]] ^= 1
+        for data in (bytes(broken), whole[:offsets[30] + 200], gzip.compress(bytes(broken))):
+            open(path, "wb").write(data)
+            said = run("data", "verify", *source, code=12)
+            self.assertIn(f"{path}, record 30 at offset {offsets[30]}: ", said)
+            self.assertIn("30 samples: 30 good, 0 bad, 0 duplicates; 1 file(s) not read to the end", said)
+            for command in (["stats"], ["convert", "--format", "npy", "--to", self.at("x")]):
+                self.assertIn("the rest of the file is lost", run("data", *command, *source, code=12))
+        broken = bytearray(whole)
+        broken[offsets[7] + 100] ^= 1
+        open(path, "wb").write(gzip.compress(bytes(broken)))
+        self.assertIn("40 samples: 39 good, 1 bad", run("data", "verify", *source, code=12))
+
     def test_a_folder_of_something_else_is_refused(self):
         run("data", "make", "--to", self.at("t"), "--format", "tfrecord_raw", "--samples", 20, "--seed", 1)
         before = open(self.at("t", "train-00000-of-00001"), "rb").read()
@@ -190,7 +246,9 @@ class Commands(unittest.TestCase):
         run("data", "make", "--to", self.at("n"), "--format", "npy", "--samples", 50)
         images = numpy.load(self.at("n", "train_images.npy")).transpose(0, 3, 1, 2).reshape(50, 3072)
         labels = numpy.load(self.at("n", "train_labels.npy"))
-        want = run("data", "stats", "--dataset", "npy", "--data_dir", self.at("n"), "--json")
+        keys = ("samples", "mean", "deviation", "histogram")
+        numbers = lambda *source: {key: json.loads(run("data", "stats", *source, "--json"))[key] for key in keys}
+        want = numbers("--dataset", "npy", "--data_dir", self.at("n"))
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
             folder = self.at(f"p{protocol}", "cifar-10-batches-py")
             os.makedirs(folder)
@@ -200,7 +258,7 @@ class Commands(unittest.TestCase):
                          b"filenames": [b"a.png"] * 10}
                 with open(os.path.join(folder, f"data_batch_{i + 1}"), "wb") as file:
                     pickle.dump(batch, file, protocol)
-            self.assertEqual(run("data", "stats", "--dataset", "cifar10", "--data_dir", self.at(f"p{protocol}"), "--json"), want)
+            self.assertEqual(numbers("--dataset", "cifar10", "--data_dir", self.at(f"p{protocol}")), want)
 
     def test_shards_are_explained(self):
         said = run("data", "shard", "--samples", 1003, "--batch_size", 64, "--ranks", 4)
