@@ -144,10 +144,21 @@ class Commands(unittest.TestCase):
         self.assertNotEqual(digests[0], digests[2])
 
     def test_show_is_a_picture(self):
+        run("data", "make", "--to", self.at("n"), "--format", "npy", "--samples", 20)
+        images = numpy.load(self.at("n", "train_images.npy"))
+        sheets = []
         for more in ([], ["--augment", "cifar"], ["--augment", "inception"]):
-            run("data", "show", "--dataset", "shapes10", "--samples", 20, "-o", self.at("s.png"), "--columns", 5, "--rows", 2,
-                "--side", 40, *more)
-            self.assertEqual(Image.open(self.at("s.png")).size, (5 * 44 + 4, 2 * 44 + 4))
+            run("data", "show", "--dataset", "npy", "--data_dir", self.at("n"), "-o", self.at("s.png"), "--columns", 5, "--rows", 2,
+                "--side", 32, *more)
+            sheet = numpy.array(Image.open(self.at("s.png")))
+            self.assertEqual(sheet.shape, (2 * 36 + 4, 5 * 36 + 4, 3))
+            sheets.append([sheet[4 + 36 * (i // 5):, 4 + 36 * (i % 5):][:32, :32] for i in range(10)])
+        for i, tile in enumerate(sheets[0]):
+            self.assertTrue((tile == images[i]).all(), f"tile {i}")
+        for tiles in sheets[1:]:  # each is changed, and still a picture
+            for i, tile in enumerate(tiles):
+                self.assertGreater(tile.std(), 5)
+                self.assertFalse((tile == images[i]).all())
 
     def test_verify_finds_damage_and_duplicates(self):
         run("data", "make", "--to", self.at("t"), "--format", "tfrecord", "--samples", 40)
