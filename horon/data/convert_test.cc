@@ -131,7 +131,8 @@ TEST_F(Conversions, OfFilesToCifar) {
   const Numbered grey(30, 32, 32, 1);
   convert_dataset(grey, options("cifar10", "grey"));
   std::vector<uint8_t> scratch;
-  const Record record = open("cifar10", "grey")->read(7, scratch);
+  const auto back = open("cifar10", "grey");
+  const Record record = back->read(7, scratch);
   EXPECT_EQ(record.bytes[1000], record.bytes[1024 + 1000]);
   EXPECT_EQ(record.bytes[1000], record.bytes[2048 + 1000]);
   EXPECT_THROW(convert_dataset(Numbered(30, 32, 33, 3), options("cifar10", "large")), UsageError);
