@@ -105,7 +105,7 @@ bool close(Job& job, Milliseconds last_wait) {
   job.closes = true;
   if (!job.changed.wait_for(lock, kFarewell, unused)) {
     lock.unlock();
-    job.runtime->world().give_up_on({job.topology.rank});  // the others learn of it, too
+    job.runtime->world().leave();  // the others learn of it, too
     lock.lock();
     if (!job.changed.wait_for(lock, last_wait, unused)) return false;
   }
@@ -275,6 +275,7 @@ int horon_init(void) {
     job->topology = comm->topology();
     RuntimeOptions options = runtime_options(knobs);
     options.store = job->world.store;
+    options.stall.store_rank = job->world.store_rank;
     job->runtime = std::make_unique<Runtime>(std::move(comm), options);
     dump_on_signal();
     job_slot() = std::move(job);

@@ -249,7 +249,8 @@ World join_world(const Knobs& knobs, const EnvLookup& env) {
   require(spec.rank >= 0, fmt::format("this task is the {} of TF_CONFIG: only chief and worker "
                                       "take part in collectives",
                                       spec.role));
-  World world{spec.rank, spec.size, nullptr, spec.describe()};
+  const bool serves_itself = spec.size > 1 && spec.by != StartedBy::kLauncher;
+  World world{spec.rank, spec.size, nullptr, serves_itself ? 0 : -1, spec.describe()};
   if (spec.size == 1) return world;
   Joiner joiner(spec, knobs);
   world.on_failure = joiner.on_failure();

@@ -16,6 +16,7 @@ struct World {
   int rank = 0;
   int size = 1;
   std::shared_ptr<Store> store;  // null for one rank; on the rank that serves it, it keeps serving
+  int store_rank = -1;           // that serves it; -1: the launcher does
   std::string description;       // "rank 3 of 8, started by mpirun"
   // For whoever finds out that the job has failed: under mpirun the process must then leave without
   // MPI_Finalize, which would wait for the lost rank for ever. May be null.

@@ -130,6 +130,36 @@ TEST(RuntimeStall, ASilentRankEndsTheOperation) {
   EXPECT_LT(watch.seconds(), 5.0);
 }
 
+// A store that takes everything and answers nothing, as that of a stopped process does.
+class StoppedStore final : public Store {
+  void do_set(const std::string&, const std::string&, Deadline) override { give_up(); }
+  std::string do_get(const std::string&, Deadline) override { give_up(); }
+  int64_t do_add(const std::string&, int64_t, Deadline) override { give_up(); }
+  bool do_remove(const std::string&, Deadline) override { give_up(); }
+  [[noreturn]] static void give_up() { throw TimeoutError("the store does not answer"); }
+};
+
+TEST(RuntimeStall, AStoreThatDoesNotAnswerIsTheSilenceOfTheRankThatServesIt) {
+  auto world = make_local_world(3);
+  std::string said;
+  RuntimeOptions options;
+  options.store = std::make_shared<StoppedStore>();
+  options.stall.store_rank = 0;
+  options.stall.ask_after = Milliseconds(50);
+  options.stall.silence = Milliseconds(100);
+  options.warn = [&](const std::string& line) { said += line; };
+  Runtime runtime(std::move(world[1]), options);
+  std::vector<float> data(3, 1.0F);
+  try {
+    runtime.run_all_reduce("x", view_of(data));
+    FAIL() << "summed with nobody";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{0});
+  }
+  EXPECT_NE(said.find("rank 0 does not answer"), std::string::npos) << said;
+  EXPECT_EQ(said.find("not submitted"), std::string::npos) << said;
+}
+
 TEST(Autotune, KeepsTheStartUnlessAnotherIsClearlyBetter) {
   const auto tune = [](double start, double other) {
     Tuner tuner({25, 1}, {{10, 1}, {25, 1}}, 3);

@@ -76,6 +76,28 @@ TEST(Join, EverybodyAgreesAgainAfterwards) {
   });
 }
 
+// A name that some called urgent for the first time while others had joined, or no longer.
+TEST(Join, UrgentNamesAreAgreedOnAgainAfterwards) {
+  RuntimeOptions options;
+  options.timeout = std::chrono::seconds(20);
+  on_ranks(
+      2,
+      [&](Runtime& runtime) {
+        const auto sum = [&](const std::string& name, int priority, float want) {
+          std::vector<float> data(3, 1.0F);
+          runtime.run_all_reduce(name, view_of(data), {.priority = priority});
+          expect_all(data, want);
+        };
+        for (int i = 0; i < 3; ++i) sum("known", 1, 2.0F);
+        for (int i = 0; i < 3 && runtime.rank() == 1; ++i) sum("fresh", 1, 1.0F);
+        for (int i = 0; i < 3 && runtime.rank() == 1; ++i) sum("known", 0, 1.0F);
+        runtime.join();
+        for (int i = 0; i < 3; ++i) sum("fresh", 1, 2.0F);
+        for (int i = 0; i < 3; ++i) sum("known", 1, 2.0F);
+      },
+      options);
+}
+
 TEST(Join, WithWorkInFlightIsRefused) {
   std::atomic<bool> tried{false};
   on_ranks(2, [&](Runtime& runtime) {

@@ -352,7 +352,12 @@ BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
       memory.buckets.push_back(std::move(bucket));
     for (size_t i = 0; i < places.size(); ++i) memory.views[places[i]] = views[i];
   }
-  for (const TensorSpec& spec : specs) set->note_class(spec);
+  const std::lock_guard lock(set->mutex);
+  set->declared_urgent.clear();
+  for (const TensorSpec& spec : specs) {
+    if (spec.is_urgent()) set->declared_urgent.insert(spec.name);
+  }
+  set->urgent_names = set->declared_urgent;
   return memory;
 }
 
@@ -370,6 +375,9 @@ int Runtime::join(int number) {
     }));
   const int last = set->bulk->join();
   for (auto& other : others) other.get();
+  // Those that joined first do not know what the others agreed on since.
+  const std::lock_guard lock(set->mutex);
+  set->urgent_names = set->declared_urgent;
   return last;
 }
 

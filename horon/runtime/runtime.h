@@ -131,8 +131,9 @@ class Runtime {
     std::shared_ptr<Lane> bulk;                    // null: we are not in it
     std::shared_ptr<Lane> urgent;                  // what has a priority
     std::shared_ptr<Sequence> unnamed;             // what has no name
-    std::mutex mutex;                              // guards the one below
+    std::mutex mutex;                              // guards the two below
     std::unordered_set<std::string> urgent_names;  // on which the ranks have agreed
+    std::unordered_set<std::string> declared_urgent;
     Lane& lane_of(const std::string& name);
     void note_class(const TensorSpec& spec);
   };

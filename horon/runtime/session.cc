@@ -11,6 +11,7 @@ Session::Session() {
   const World world = join_world(knobs);
   RuntimeOptions options = runtime_options(knobs);
   options.store = world.store;
+  options.stall.store_rank = world.store_rank;
   runtime_ = std::make_shared<Runtime>(make_communicator(world, knobs), options);
 }
 

@@ -47,10 +47,15 @@ std::string explain_wait(const std::string& name, Milliseconds waited,
                          const std::vector<std::optional<RankState>>& answers) {
   std::vector<int> without;
   std::vector<int> silent;
+  int unknown = 0;
   std::string details;
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!answers[i]) {
       silent.push_back(ranks[i]);
+      continue;
+    }
+    if (!answers[i]->is_known) {
+      ++unknown;
       continue;
     }
     const auto& pending = answers[i]->pending;
@@ -66,6 +71,8 @@ std::string explain_wait(const std::string& name, Milliseconds waited,
   if (!without.empty()) {
     text += fmt::format(": {} {} not submitted it", name_ranks(without),
                         without.size() == 1 ? "has" : "have");
+  } else if (unknown > 0 && silent.empty()) {
+    text += ": the others cannot be asked";
   } else if (silent.empty()) {
     text += ": all ranks have submitted it; is it behind something else?";
   }
@@ -220,8 +227,16 @@ std::vector<std::optional<RankState>> StallMonitor::ask(const std::vector<int>& 
       } catch (const TimeoutError&) {  // silent so far
       }
     }
-  } catch (const Error&) {  // the store is gone: nobody can be asked, so nobody is silent
-    std::fill(answers.begin(), answers.end(), RankState());
+  } catch (const TimeoutError&) {  // the store does not answer, as below
+  } catch (const Error&) {         // it is gone: nobody can be asked, so nobody is silent
+    std::fill(answers.begin(), answers.end(), RankState{.is_known = false});
+  }
+  // Without the rank that serves the store nobody else can be asked.
+  const auto server = std::find(ranks.begin(), ranks.end(), options_.store_rank);
+  const bool hidden =
+      server != ranks.end() && !answers[static_cast<size_t>(server - ranks.begin())];
+  for (size_t i = 0; i < ranks.size() && hidden; ++i) {
+    if (ranks[i] != options_.store_rank && !answers[i]) answers[i] = RankState{.is_known = false};
   }
   return answers;
 }

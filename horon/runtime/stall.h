@@ -17,9 +17,10 @@ namespace horon {
 
 // What a rank says about itself when another waits.
 struct RankState {
-  std::vector<std::string> pending;  // names that it has submitted and that are not over
-  std::string last;                  // name of what it finished last; empty: nothing yet
-  int64_t last_ms = 0;               // how long ago
+  std::vector<std::string> pending = {};  // names that it has submitted and that are not over
+  std::string last = {};                  // name of what it finished last; empty: nothing yet
+  int64_t last_ms = 0;                    // how long ago
+  bool is_known = true;                   // false: it could not be asked; does not travel
 
   // Another one that was finished: counts if it was the later one. Empty: none.
   void note_finished(const std::string& name, Clock::time_point at);
@@ -64,6 +65,7 @@ class StallMonitor {
     Milliseconds ask_after{1000};
     Milliseconds silence{4500};
     Milliseconds warn_after{10'000};
+    int store_rank = -1;  // serves the store: silent if that does not answer; -1: none of the ranks
   };
   struct Events {
     std::function<std::optional<LongWait>()> longest;  // now

@@ -193,6 +193,7 @@ class Run {
   RuntimeOptions runtime_settings() const {
     RuntimeOptions options = runtime_options(Knobs::resolve({}, process_env, ""));
     options.store = job_.store;
+    options.stall.store_rank = job_.store_rank;
     return options;
   }
 

@@ -20,6 +20,7 @@ struct RankJob {
   int replicas_here = 1;  // of this process
   Accelerator place = {};
   const Ingredients* ingredients = nullptr;  // null: everything by name
+  int store_rank = -1;                       // that serves the store; -1: none
 };
 TrainResult run_rank(RankJob job);
 

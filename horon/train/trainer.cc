@@ -88,6 +88,7 @@ TrainResult Trainer::run(bool only_evaluates) {
                   store,          signals.token(),
                   only_evaluates, here,
                   place,          &ingredients_};
+      job.store_rank = world.store_rank;
       if (!place.is_cpu())
         job.place = open_accelerator(part_folders(knobs.text("parts")),
                                      job.comm->topology().local_rank, place.runtime);
