@@ -301,7 +301,7 @@ class Commands(unittest.TestCase):
                                  ("'--json'", "data", "stats", "--dataset", "shapes10", "--jsn"), ("'make'", "data", "mkae")):
             self.assertIn("did you mean " + near, run(*arguments, code=2))
         self.assertIn("one argument too many, 'c'", run("cp", "a", "b", "c", code=2))
-        self.assertIn("one of make, convert", run("data", code=2))
+        self.assertIn("make, convert", run("data", code=2))
 
     def test_files(self):
         os.makedirs(self.at("a", "b"))
