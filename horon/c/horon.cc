@@ -105,7 +105,7 @@ bool close(Job& job, Milliseconds last_wait) {
   job.closes = true;
   if (!job.changed.wait_for(lock, kFarewell, unused)) {
     lock.unlock();
-    job.runtime->world().leave();  // the others learn of it, too
+    job.runtime->world().give_up_on({job.topology.rank});  // the others learn of it, too
     lock.lock();
     if (!job.changed.wait_for(lock, last_wait, unused)) return false;
   }
