@@ -44,14 +44,16 @@ Series read_series(const std::string& run, const std::string& key, double factor
 Plot make_plot(const PlotOptions& options, const std::string& title, const std::string& label) {
   Plot plot{.title = title, .x_label = "epoch", .y_label = label, .series = {}, .x_ticks = {}};
   plot.is_linear = true;
-  const std::vector<std::pair<const char*, const char*>> keys =
-      label == "loss" ? std::vector<std::pair<const char*, const char*>>{{"loss", "training"},
-                                                                         {"test_loss", "test"}}
-                      : std::vector<std::pair<const char*, const char*>>{{"test_top1", "top-1"}};
+  using Keys = std::vector<std::pair<const char*, const char*>>;
+  const Keys keys =
+      label == "loss"
+          ? Keys{{"loss", "training"}, {"validation_loss", "validation"}, {"test_loss", "test"}}
+          : Keys{{"validation_top1", "validation"}, {"test_top1", "test"}};
   for (const std::string& run : options.runs) {
     for (const auto& [key, name] : keys) {
       const std::string of = options.runs.size() == 1 ? "" : file::base_name(run) + " ";
-      plot.series.push_back(read_series(run, key, label == "loss" ? 1 : 100, of + name));
+      Series series = read_series(run, key, label == "loss" ? 1 : 100, of + name);
+      if (!series.points.empty()) plot.series.push_back(std::move(series));
     }
   }
   return plot;
@@ -68,7 +70,7 @@ void add_plot_command(CLI::App& app) {
     const std::string out =
         options->out.empty() ? file::join(options->runs[0], "curves.svg") : options->out;
     for (const std::string& run : options->runs) check_not_input(out, file::join(run, "log.jsonl"));
-    write_file(out, stack_svg({draw_svg(make_plot(*options, "test accuracy", "top-1, %")),
+    write_file(out, stack_svg({draw_svg(make_plot(*options, "accuracy", "top-1, %")),
                                draw_svg(make_plot(*options, "loss", "loss"))}));
     std::cout << out << "\n";
   });

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -12,8 +11,8 @@
 #include "horon/base/text.h"
 #include "horon/cli/commands.h"
 #include "horon/file/file.h"
-#include "horon/train/config.h"
 #include "horon/train/open.h"
+#include "horon/train/settings.h"
 
 namespace horon::cli {
 namespace {
@@ -51,7 +50,7 @@ constexpr const char* kTrainExamples =
     "  horon plot run1                           accuracy and loss as a picture\n"
     "Exit code 75: interrupted, a checkpoint was written, the same command goes on. 13: "
     "checkpoints, "
-    "17: not finite, 18: other settings than the run was begun with.";
+    "17: not finite, 18: other settings than the run was begun with, 11: than other ranks.";
 constexpr const char* kEvaluateExamples =
     "Examples:\n"
     "  horon evaluate --model_dir run1           the newest checkpoint\n"
@@ -77,7 +76,8 @@ void add_fields(CLI::App& command, TrainFlags& flags) {
     if (std::holds_alternative<bool train::TrainConfig::*>(field.member)) option->expected(0, 1);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // of a flag that is given twice
   }
-  command.add_option("--config", flags.config, "file with 'name = value' lines; flags win over it");
+  command.add_option("--config", flags.config,
+                     "file with 'name = value' lines, or a run's config.json; flags win over it");
   command.allow_extras();  // named with the nearest one below
 }
 
@@ -98,11 +98,6 @@ void check_extras(const CLI::App& command) {
   }
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 // A run that goes on has its settings already; flags change them.
 train::TrainConfig stored_config(const TrainFlags& flags, bool only_evaluates) {
   const auto checkpoint = flags.given.find("checkpoint_path");
@@ -114,6 +109,7 @@ train::TrainConfig stored_config(const TrainFlags& flags, bool only_evaluates) {
       throw UsageError(path + ": no manifest of a checkpoint", ExitCode::kCheckpoint);
     train::TrainConfig config = train::config_from_json(json["config"]);
     config.device = "auto";
+    config.model_dir.clear();  // this checkpoint, not the run's newest
     return config;
   }
   const auto folder = flags.given.find("model_dir");
@@ -126,42 +122,46 @@ train::TrainConfig stored_config(const TrainFlags& flags, bool only_evaluates) {
   if (!json.is_object()) throw UsageError(path + ": no settings of a run");
   train::TrainConfig config = train::config_from_json(json);
   config.hex_loss = false;  // of each run its own
+  config.resume = "auto";
+  config.run_mode = "train";
+  if (only_evaluates) config.checkpoint_path.clear();  // what it began with
   if (only_evaluates || config.reduction != "exact") config.device = "auto";
   return config;
 }
 
+bool is_evaluation(const TrainFlags& flags) {
+  const auto mode = flags.given.find("run_mode");
+  if (mode == flags.given.end()) return false;
+  train::TrainConfig config;
+  train::set_field(config, "run_mode", mode->second);
+  return config.run_mode != "train";
+}
+
 void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, Globals& globals) {
   check_extras(command);
-  train::TrainConfig config = stored_config(flags, only_evaluates);
+  const bool evaluates = only_evaluates || is_evaluation(flags);
+  train::TrainConfig config = stored_config(flags, evaluates);
   const bool goes_on = !config.model_dir.empty();
-  if (!flags.config.empty())
-    train::read_config_file(config, file::read(flags.config, 1U << 20), flags.config);
-  for (const auto& [name, value] : flags.given) {
-    const std::string strategy = lower(value);
-    if (name == "distribution_strategy" && (strategy == "parameter_server" || strategy == "tpu"))
-      throw UsageError(
-          fmt::format("--distribution_strategy {}: not built in yet; multi_worker_mirrored trains "
-                      "on many hosts",
-                      value));
-    const bool is_word = name == "distribution_strategy" || name == "reduction" ||
-                         name == "dtype" || name == "optimizer" || name == "run_mode" ||
-                         name == "device";
-    train::set_field(config, name, is_word ? strategy : value);
+  train::Given given = flags.given;
+  if (!flags.config.empty()) {
+    const auto file = train::parse_settings(file::read(flags.config, 1U << 20), flags.config);
+    file.is_of_run ? apply_whole(config, file.given) : apply(config, file.given);
+    given.insert(file.given.begin(), file.given.end());
   }
-  if (config.distribution_strategy == "default") config.distribution_strategy = "off";
-  if (config.dtype == "fp32" || config.dtype == "float32") config.dtype = "f32";
-  if (config.dtype == "bfloat16") config.dtype = "bf16";
-  // The first run of a newcomer: the whole course of the learning rate in one line.
-  const bool untouched = !goes_on && !flags.given.contains("learning_rate") &&
-                         !flags.given.contains("learning_rate_strategy") && flags.config.empty();
-  if (untouched && config.model == "resnet_tiny" && config.max_number_of_steps == 0)
-    config.learning_rate_strategy =
-        fmt::format("{0}:0->0.2,{1}:0.2->0", 0.2 * static_cast<double>(config.train_epochs),
-                    config.train_epochs);
+  apply(config, flags.given);
+  if (evaluates && flags.given.contains("checkpoint_path")) config.model_dir.clear();
+  // The first run of a newcomer: the whole course of the learning rate, up and down.
+  const auto is_given = [&](const char* name) { return given.contains(name); };
+  const bool untouched = !goes_on && !is_given("learning_rate") &&
+                         !is_given("learning_rate_strategy") && !is_given("lr_warmup_epochs");
+  if (untouched && config.model == "resnet_tiny" && config.max_number_of_steps == 0) {
+    config.learning_rate_strategy = "polynomial";
+    config.lr_warmup_epochs = 0.2 * static_cast<double>(config.train_epochs);
+  }
   const auto part = train::open_trainer(part_folders(globals.knobs().text("parts")));
-  const bool evaluates = only_evaluates || config.run_mode != "train";
+  const nlohmann::json settings = {{"config", to_json(config)}, {"given", given}};
   globals.exit_code = part->function<int(const char*, int)>("horon_train_run")(
-      to_json(config).dump().c_str(), evaluates ? 1 : 0);
+      settings.dump().c_str(), evaluates ? 1 : 0);
   // LibTorch's threads and ours end with the process.
   std::cout.flush();
 }

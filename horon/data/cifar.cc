@@ -81,7 +81,7 @@ std::string find_folder(const DatasetRequest& request, const CifarFiles& files, 
       if (file::exists(file::join(base, files.names.front() + (binary ? ".bin" : "")))) return base;
     }
   }
-  throw UsageError(fmt::format(
+  throw NoSuchSplit(fmt::format(
       "{}: no {}.bin and no {} in '{}'; `horon data download {} --data_dir DIR` fetches it",
       request.name, files.names.front(), files.names.front(), request.folder, request.name));
 }
@@ -119,7 +119,7 @@ std::string find_idx(const DatasetRequest& request, const std::string& stem) {
       if (file::exists(path)) return path;
     }
   }
-  throw UsageError(fmt::format(
+  throw NoSuchSplit(fmt::format(
       "mnist: no {} (or .gz) in '{}'; `horon data download mnist --data_dir DIR` fetches it", stem,
       request.folder));
 }

@@ -20,6 +20,12 @@ class CorruptRecord : public Error {
       : Error(where + ": " + reason, ExitCode::kData) {}
 };
 
+// The folder has no files of the split that was asked for. Others may be there.
+class NoSuchSplit : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
 enum class PixelForm : uint8_t {
   kHwc,   // u8, row by row, channels together
   kChw,   // u8, one plane a channel
@@ -87,7 +93,8 @@ struct DatasetRequest {
   int classes = 0;                // of synthetic data and where the files do not say
 };
 
-// UsageError for unknown names and splits, IoError and CorruptRecord for files.
+// UsageError for unknown names and splits, NoSuchSplit for one that is not there, IoError and
+// CorruptRecord for files.
 std::shared_ptr<Dataset> open_dataset(const DatasetRequest& request);
 // name -> one line about it
 std::map<std::string, std::string> dataset_names();

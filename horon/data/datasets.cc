@@ -76,7 +76,7 @@ std::shared_ptr<Dataset> open_dataset(const DatasetRequest& request) {
   const bool is_test = request.split == "test";
   if (request.validation_split == 0 || is_test) {
     if (request.split == "validation" && !entry.has_validation)
-      throw UsageError(
+      throw NoSuchSplit(
           fmt::format("{} has no validation set of its own: cut one from the training set with "
                       "--validation_split N",
                       request.name));

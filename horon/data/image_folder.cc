@@ -83,7 +83,11 @@ std::string split_folder(const DatasetRequest& request) {
     const std::string path = file::join(request.folder, name);
     if (file::exists(path)) return path;
   }
-  throw UsageError(
+  // The folder of the training pictures itself.
+  std::string own = request.folder;
+  while (own.size() > 1 && own.ends_with('/')) own.pop_back();
+  if (request.split == "train" && file::base_name(own) == "train" && file::exists(own)) return own;
+  throw NoSuchSplit(
       fmt::format("image_folder: there is no folder '{}' in '{}'", request.split, request.folder));
 }
 

@@ -176,7 +176,7 @@ std::shared_ptr<Dataset> open_npy(const DatasetRequest& request) {
   const std::string images = file::join(request.folder, request.split + "_images.npy");
   const std::string labels = file::join(request.folder, request.split + "_labels.npy");
   for (const std::string& path : {images, labels}) {
-    if (!file::exists(path)) throw UsageError(fmt::format("npy: there is no {}", path));
+    if (!file::exists(path)) throw NoSuchSplit(fmt::format("npy: there is no {}", path));
   }
   return std::make_shared<NpyDataset>(request, images, labels);
 }

@@ -302,8 +302,8 @@ std::vector<std::string> find_files(const DatasetRequest& request) {
       }
     }
   }
-  throw UsageError(fmt::format("tfrecord: no {}-*-of-* and no {}*.tfrecord* in '{}'", request.split,
-                               request.split, request.folder));
+  throw NoSuchSplit(fmt::format("tfrecord: no {}-*-of-* and no {}*.tfrecord* in '{}'",
+                                request.split, request.split, request.folder));
 }
 
 void check_all_there(const std::vector<std::string>& paths) {

@@ -127,6 +127,10 @@ void append(const std::string& path, std::string_view bytes) {
   file_system_of(path).append(path, std::as_bytes(std::span(bytes)));
 }
 
+bool write_new(const std::string& path, std::string_view bytes) {
+  return file_system_of(path).write_new(path, bytes);
+}
+
 bool exists(const std::string& path) {
   const auto info = stat(path);
   return info && !info->leads_nowhere;
@@ -184,6 +188,10 @@ void rename(const std::string& from, const std::string& to) {
 }
 
 void remove(const std::string& path) { file_system_of(path).remove(path); }
+
+void remove_unfinished(const std::string& folder) {
+  file_system_of(folder).remove_unfinished(folder);
+}
 
 void remove_tree(const std::string& path) { file_system_of(path).remove_tree(path); }
 

@@ -16,6 +16,8 @@ std::string read(const std::string& path, uint64_t limit = 1U << 30);
 // Atomic: a reader sees the old contents or the new.
 void write(const std::string& path, std::string_view bytes);
 void append(const std::string& path, std::string_view bytes);
+// True if there was no such file and now there is; of several that try, one gets true.
+bool write_new(const std::string& path, std::string_view bytes);
 
 bool exists(const std::string& path);  // not a link that leads nowhere
 std::optional<FileInfo> stat(const std::string& path);
@@ -32,6 +34,8 @@ void make_folder(const std::string& path);
 void rename(const std::string& from, const std::string& to);  // between storages: copy and remove
 void remove(const std::string& path);
 void remove_tree(const std::string& path);
+// What writers that died have left in a folder. For when nobody else writes there.
+void remove_unfinished(const std::string& folder);
 
 std::string join(const std::string& folder, const std::string& name);
 std::string base_name(const std::string& path);

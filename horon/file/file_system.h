@@ -67,6 +67,9 @@ class FileSystem {
   // Makes the folders above it. Where it goes on with something unfinished, `already` is its size.
   virtual std::unique_ptr<WritableFile> create(const std::string& path,
                                                const CreateOptions& options, uint64_t& already) = 0;
+  // True if there was no such file and now there is, with these bytes, whole. Of several that try
+  // at the same time one gets true.
+  virtual bool write_new(const std::string& path, std::string_view bytes) = 0;
   // At the end of the file, which is made if it is not there. Not atomic: for logs.
   virtual void append(const std::string& path, std::span<const std::byte> bytes) = 0;
   // One level, sorted by name, without files that are being written; links that lead nowhere are
@@ -79,6 +82,8 @@ class FileSystem {
   virtual void remove(const std::string& path) = 0;
   // With all that is in it.
   virtual void remove_tree(const std::string& path);
+  // What writers that died have left in a folder (not below it). For when nobody else writes there.
+  virtual void remove_unfinished(const std::string&) {}
 };
 
 // The storage of a path: "mem://...", "http://...", "https://...", "file://..." or a plain path.

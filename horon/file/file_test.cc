@@ -71,6 +71,26 @@ TEST_P(StorageContract, AFileAppearsWholeOrNotAtAll) {
   EXPECT_EQ(read(at("x")), "newer");
 }
 
+// Of many that want a name, one gets it, and nobody sees half of its bytes.
+TEST_P(StorageContract, ANewFileIsMadeOnce) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = at("lock" + std::to_string(round));
+    std::atomic<int> made = 0;
+    std::string winner;
+    {
+      std::vector<std::jthread> all;
+      for (int i = 0; i < 8; ++i)
+        all.emplace_back([&, text = std::string(1000, static_cast<char>('a' + i))] {
+          if (write_new(path, text) && ++made == 1) winner = text;
+          EXPECT_EQ(read(path).size(), 1000U);
+        });
+    }
+    EXPECT_EQ(made, 1);
+    EXPECT_EQ(read(path), winner);
+  }
+  EXPECT_EQ(list(root_).size(), 20U);  // and nothing is left beside
+}
+
 TEST_P(StorageContract, ListsByNameAndFindsByPattern) {
   for (const char* name : {"b/train-1-of-3", "b/train-0-of-3", "b/other", "a/train-2-of-3", "c"})
     write(at(name), "1");
@@ -250,6 +270,17 @@ TEST(LocalFiles, AnUnfinishedFileIsKeptUpToTheFirstByteThatIsWrong) {
   begin("a", already)->append(text);
   begin("b", already);
   EXPECT_EQ(already, 0U);  // a beginning of something else
+}
+
+TEST(LocalFiles, WhatDeadWritersLeftIsRemovedWhenAsked) {
+  const TempFolder folder;
+  const std::string left = folder.path() + "/x.1234-0" + std::string(kPartSuffix);
+  std::ofstream(left) << "half";
+  write(folder.path() + "/y", "whole");
+  remove_unfinished(folder.path());
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_EQ(read(folder.path() + "/y"), "whole");
+  remove_unfinished(folder.path() + "/none");
 }
 
 TEST(LocalFiles, PermissionsAreKeptOnceItIsWhole) {

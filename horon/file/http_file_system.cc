@@ -220,6 +220,7 @@ class HttpFileSystem final : public FileSystem {
     refuse(path);
     return nullptr;
   }
+  bool write_new(const std::string& path, std::string_view) override { return refuse(path), false; }
   void append(const std::string& path, std::span<const std::byte>) override { refuse(path); }
   void make_folder(const std::string& path) override { refuse(path); }
   void rename(const std::string& from, const std::string&) override { refuse(from); }

@@ -14,6 +14,7 @@
 
 #include "horon/base/crc32c.h"
 #include "horon/base/error.h"
+#include "horon/base/failpoint.h"
 #include "horon/base/fd.h"
 #include "horon/base/text.h"
 #include "horon/file/file_system.h"
@@ -171,8 +172,11 @@ class LocalWriter final : public WritableFile {
   void commit() override {
     if (mode_ >= 0 && fchmod(fd_.get(), static_cast<mode_t>(mode_)) != 0)
       throw io_error("chmod " + part_);
+    failpoint("file_written");
     if (fsync(fd_.get()) != 0) throw io_error("fsync " + part_);
+    failpoint("file_synced");
     if (::rename(part_.c_str(), path_.c_str()) != 0) throw io_error("rename to " + path_);
+    failpoint("file_renamed");
     committed_ = true;
     if (sums_) sums_->remove();
     fd_.reset();
@@ -204,6 +208,7 @@ class LocalWriter final : public WritableFile {
   void open_part(int how) {
     fd_.reset(::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | how, mode_ >= 0 ? 0600 : 0666));
     if (!fd_) throw io_error("create " + part_);
+    failpoint("file_created");
   }
 
   std::string path_;
@@ -226,6 +231,23 @@ class LocalFileSystem final : public FileSystem {
     if (std::filesystem::is_directory(plain(path)))
       throw IoError(fmt::format("create {}: it is a folder", path));
     return std::make_unique<LocalWriter>(plain(path), options, already);
+  }
+
+  // A name that a whole file gets, unless it is taken.
+  bool write_new(const std::string& path, std::string_view bytes) override {
+    make_folder(parent_of(plain(path)));
+    uint64_t already = 0;
+    LocalWriter file(plain(path), {}, already);
+    file.append(std::as_bytes(std::span(bytes)));
+    if (link(file.temporary().c_str(), plain(path).c_str()) == 0) return true;
+    if (errno == EEXIST) return false;
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) throw io_error("create " + path);
+    // A storage without links: the name first, then the bytes.
+    const Fd fd(::open(plain(path).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!fd && errno == EEXIST) return false;
+    if (!fd) throw io_error("create " + path);
+    write_all(fd.get(), std::as_bytes(std::span(bytes)), path);
+    return true;
   }
 
   void append(const std::string& path, std::span<const std::byte> bytes) override {
@@ -282,6 +304,14 @@ class LocalFileSystem final : public FileSystem {
 
   void remove(const std::string& path) override {
     if (::remove(plain(path).c_str()) != 0) throw io_error("remove " + path);
+  }
+
+  void remove_unfinished(const std::string& folder) override {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(plain(folder), error)) {
+      const std::string name = entry.path().filename();
+      if (name.ends_with(kPartSuffix) || name.ends_with(kSumsSuffix)) unlink(entry.path().c_str());
+    }
   }
 
   // Links are removed, not what they point to; what is being written goes, too.

@@ -100,6 +100,16 @@ class MemoryFileSystem final : public FileSystem {
     all_[path] = {std::move(bytes), now_ns()};
   }
 
+  bool write_new(const std::string& path, std::string_view bytes) override {
+    const std::lock_guard lock(mutex_);
+    const std::string name = normal(path);
+    if (all_.contains(name)) return false;
+    const auto whole = std::as_bytes(std::span(bytes));
+    add_folders_above(name);
+    all_[name] = {std::make_shared<Bytes>(whole.begin(), whole.end()), now_ns()};
+    return true;
+  }
+
   void append(const std::string& path, std::span<const std::byte> bytes) override {
     const std::lock_guard lock(mutex_);
     const std::string name = normal(path);

@@ -13,20 +13,33 @@
 
 namespace horon::train {
 
+// How good the network was on a set of samples.
+struct Evaluation {
+  std::string split;  // "validation" or "test"
+  double loss = 0;    // a sample's, on average
+  double top1 = 0;    // share of samples
+  double top5 = 0;
+  uint64_t samples = 0;  // 0: nothing was evaluated
+};
+
 struct TrainResult {
   uint64_t steps = 0;
   double epochs = 0;
   double train_loss = 0;
-  double test_loss = 0;
+  double test_loss = 0;  // of the last weights
   double test_top1 = 0;
   double test_top5 = 0;
   uint64_t test_samples = 0;
+  Evaluation validation = {};  // the last one
   double seconds = 0;
   double images_per_s = 0;
   bool interrupted = false;  // stopped by a signal; a checkpoint was written
   std::string model_dir;
-  std::string checkpoint;  // the last one
-  std::string best;        // the one with the best test accuracy; empty: none was kept
+  std::string checkpoint;        // the last one
+  std::string best;              // the one with the best accuracy; empty: none was kept
+  uint64_t input_bytes = 0;      // of this rank's memory: batches, buffers, the data set's own
+  uint64_t corrupt_records = 0;  // that were passed over, of all ranks
+  std::string corrupt_reason;    // the first
 };
 
 // What a callback sees of its rank's run, and what it may do there.
@@ -39,6 +52,7 @@ struct Moment {
   RunState& state;  // step, position in the data, best accuracy
   Screen& screen;
   uint64_t total_steps;
+  std::string go_on = {};  // how people resume this run
 
   double epoch = 0;         // passes over the data, with a fraction
   double rate = 0;          // of the step: on_step_begin may set it
@@ -48,6 +62,8 @@ struct Moment {
   bool ends_epoch = false;  // the step was the last of its epoch
   bool is_last = false;     // no step follows
   TrainResult result = {};
+  Evaluation evaluation = {};  // on_evaluated: what was just measured
+  bool decides = false;        // on_evaluated: by the set that decides what is best
   // Numbers of this rank that callbacks want averaged over all ranks and logged: each a sum and the
   // number of samples that it is of.
   struct Metric {
@@ -84,7 +100,8 @@ std::unique_ptr<Callback> make_broadcast_state();
 // moment.rate from the schedule, warm-up included.
 std::unique_ptr<Callback> make_follow_schedule(Schedule schedule);
 // Numbers that are not finite: Error (exit code 17) that names rank and tensor, or the step is
-// skipped on all ranks.
+// skipped on all ranks; not more than 20 in a row. A loss of the evaluation that is not finite ends
+// the run, with skip-step at its end.
 std::unique_ptr<Callback> make_nan_guard(const std::string& policy);
 // Every `steps` the weights of all ranks are compared. Error (exit code 11) naming rank and tensor.
 std::unique_ptr<Callback> make_check_replicas(uint64_t steps = 100);
@@ -99,7 +116,8 @@ std::unique_ptr<Callback> make_console();
 std::unique_ptr<Callback> make_json_lines();
 // As config.save_checkpoints_* say, and always the last one. On rank 0.
 std::unique_ptr<Callback> make_save_checkpoints();
-// The weights of the best test accuracy so far in model_dir/best. On rank 0.
+// The weights of the best accuracy so far in model_dir/best: of the validation set where there is
+// one, else of the test set. On rank 0.
 std::unique_ptr<Callback> make_keep_best();
 
 // What every run has, in order; `own` come before those that average, save and report.

@@ -4,16 +4,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "horon/base/crc32c.h"
 #include "horon/base/error.h"
+#include "horon/base/failpoint.h"
 #include "horon/base/text.h"
 #include "horon/base/time.h"
 #include "horon/file/digest.h"
 #include "horon/file/file.h"
-#include "horon/train/failpoint.h"
 
 namespace horon::train {
 namespace {
@@ -55,7 +56,7 @@ TensorMap read_part(const std::string& folder, const char* name, const nlohmann:
 }  // namespace
 
 CheckpointStore::CheckpointStore(std::string folder, uint64_t keep)
-    : folder_(std::move(folder)), keep_(std::max<uint64_t>(keep, 1)) {}
+    : folder_(std::move(folder)), keep_(keep == 0 ? std::numeric_limits<uint64_t>::max() : keep) {}
 
 CheckpointStore::~CheckpointStore() {
   if (writer_.joinable()) writer_.join();
@@ -93,6 +94,8 @@ void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) 
                              {"ranks", snapshot.ranks},
                              {"best_accuracy", snapshot.best_accuracy},
                              {"optimizer_steps", snapshot.optimizer_steps},
+                             {"data_samples", snapshot.data.samples},
+                             {"data_digest", snapshot.data.digest},
                              {"date", utc_now()}};
   manifest["checksum"] = checksum_of(manifest);
   failpoint("before_manifest");
@@ -156,6 +159,8 @@ Snapshot CheckpointStore::load(const std::string& checkpoint) {
     snapshot.ranks = manifest.at("ranks").get<int>();
     snapshot.best_accuracy = manifest.at("best_accuracy").get<double>();
     snapshot.optimizer_steps = manifest.at("optimizer_steps").get<uint64_t>();
+    snapshot.data = {manifest.value("data_samples", uint64_t{0}),
+                     manifest.value("data_digest", uint64_t{0})};
     snapshot.model = read_part(checkpoint, kModel, manifest);
     snapshot.optimizer = read_part(checkpoint, kOptimizer, manifest);
     return snapshot;

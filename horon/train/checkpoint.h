@@ -13,6 +13,13 @@
 
 namespace horon::train {
 
+// Which data a run learns from: its size and the digest of its index.
+struct DataMark {
+  uint64_t samples = 0;  // 0: not known
+  uint64_t digest = 0;
+  bool operator==(const DataMark&) const = default;
+};
+
 // Everything that a run needs to go on.
 struct Snapshot {
   uint64_t step = 0;  // optimizer steps taken
@@ -23,6 +30,7 @@ struct Snapshot {
   int ranks = 1;  // that made it: for information
   double best_accuracy = 0;
   uint64_t optimizer_steps = 0;  // updates that were made; fewer than `step` if some were skipped
+  DataMark data = {};
 };
 
 // A folder of checkpoints: ckpt-00000120/{model.safetensors,optimizer.safetensors,manifest.json}. A
@@ -30,7 +38,7 @@ struct Snapshot {
 // manifest, with sizes and checksums, is written last. One process writes.
 class CheckpointStore {
  public:
-  explicit CheckpointStore(std::string folder, uint64_t keep = 5);
+  explicit CheckpointStore(std::string folder, uint64_t keep = 5);  // keep 0: all
   ~CheckpointStore();
 
   // Blocks until it is on disk; then removes the oldest beyond `keep`. IoError.

@@ -28,10 +28,12 @@ int guarded(const std::function<int()>& action) {
 
 extern "C" HORON_API const char* horon_part_version() { return horon::kBuildId; }
 
-// `config`: JSON of TrainConfig.
-extern "C" HORON_API int horon_train_run(const char* config, int only_evaluates) {
+// `settings`: JSON, {"config": TrainConfig, "given": {name: value}}.
+extern "C" HORON_API int horon_train_run(const char* settings, int only_evaluates) {
   return guarded([&] {
-    horon::train::Trainer trainer(horon::train::config_from_json(nlohmann::json::parse(config)));
+    const auto json = nlohmann::json::parse(settings);
+    horon::train::Trainer trainer(horon::train::config_from_json(json.at("config")),
+                                  json.at("given").get<horon::train::Given>());
     const auto result = only_evaluates != 0 ? trainer.evaluate() : trainer.train();
     return static_cast<int>(result.interrupted ? horon::ExitCode::kInterrupted
                                                : horon::ExitCode::kOk);

@@ -264,6 +264,14 @@ Replica::~Replica() = default;
 const std::vector<ModelArray>& Replica::parameters() const { return state_->parameters; }
 const std::vector<ModelArray>& Replica::statistics() const { return state_->statistics; }
 
+std::string torch_kind() { return fmt::format("{}, {}", TORCH_VERSION, at::get_cpu_capability()); }
+
+std::string Replica::type_name() const {
+  const std::string whole = state_->model->name();
+  const size_t colons = whole.rfind("::");
+  return colons == std::string::npos ? whole : whole.substr(colons + 2);
+}
+
 uint64_t Replica::parameter_count() const {
   uint64_t count = 0;
   for (const ModelArray& one : state_->parameters) count += one.count;

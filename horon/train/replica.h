@@ -58,6 +58,7 @@ class Replica {
   const std::vector<ModelArray>& parameters() const;
   const std::vector<ModelArray>& statistics() const;  // running means and variances
   uint64_t parameter_count() const;
+  std::string type_name() const;  // of the model's class, without its namespaces
 
   struct Samples {
     const float* pixels = nullptr;  // count x channels x size x size, where the replica is
@@ -88,6 +89,9 @@ class Replica {
 
 // Whether LibTorch can use a GPU here; loads its CUDA part. The reason if not.
 bool has_cuda(std::string* why = nullptr);
+
+// LibTorch's version, and the instructions it uses on this CPU: "2.15.0, AVX512".
+std::string torch_kind();
 
 // The same model trained by LibTorch alone, in the plainest loop: what ours is measured against.
 class BareLoop {

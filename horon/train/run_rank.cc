@@ -1,6 +1,7 @@
 #include "horon/train/run_rank.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -13,7 +14,10 @@
 #include "horon/data/pipeline.h"
 #include "horon/file/file.h"
 #include "horon/runtime/runtime.h"
-#include "horon/train/failpoint.h"
+#include "horon/train/fault.h"
+#include "horon/train/length.h"
+#include "horon/train/run_data.h"
+#include "horon/train/run_folder.h"
 
 namespace horon::train {
 namespace {
@@ -31,30 +35,6 @@ int threads_for(const TrainConfig& config, const Topology& topology, int replica
   return std::max(share, 1);
 }
 
-std::string new_run_folder(const TrainConfig& config) {
-  std::string stamp = utc_now();
-  std::erase_if(stamp, [](char c) { return c == '-' || c == ':'; });
-  std::string folder = fmt::format("runs/{}-{}", stamp, config.model);
-  for (int again = 2; file::exists(folder); ++again)
-    folder = fmt::format("runs/{}-{}-{}", stamp, config.model, again);
-  return folder;
-}
-
-// What another run left there: kept, but out of the way.
-void set_aside(const std::string& folder) {
-  std::vector<std::string> old;
-  for (const file::FileInfo& entry : file::list(folder)) {
-    const std::string name = file::base_name(entry.path);
-    if (name.starts_with("ckpt-") || name == "best" || name == "log.jsonl") old.push_back(name);
-  }
-  if (old.empty()) return;
-  std::string aside = file::join(folder, "before-" + utc_now());
-  while (file::exists(aside)) aside += "-again";
-  file::make_folder(aside);
-  for (const std::string& name : old)
-    file::rename(file::join(folder, name), file::join(aside, name));
-}
-
 class Run {
  public:
   explicit Run(RankJob job)
@@ -65,8 +45,10 @@ class Run {
         topology_(job_.comm->topology()),
         runtime_(std::move(job_.comm), runtime_settings()) {
     check_config(config_, ranks_);
+    if (job_.signals != nullptr)
+      dumps_ = job_.signals->on_user_signal([this] { runtime_.dump_last(); });
     resolve();
-    open_data();
+    open_sets();
     make_parts();
     plan_length();
   }
@@ -77,15 +59,21 @@ class Run {
     const Trainee trainee{*replica_, *optimizer_, job_.place};
     Moment moment{config_, rank_, ranks_, runtime_.world(), trainee, state_, screen, total_steps_};
     moment.result.model_dir = config_.model_dir;
-    if (!job_.only_evaluates) prepare_folder();
+    moment.go_on = job_.program.empty()
+                       ? fmt::format("horon train --model_dir {}", config_.model_dir)
+                       : fmt::format("{} (model_dir is {})", job_.program, config_.model_dir);
+    if (!job_.only_evaluates) prepare_folder(screen);
     make_callbacks();
     for (const auto& one : callbacks_) {
       moment.epoch = epoch_of(state_.position);  // the first callback may bring it from rank 0
       one->on_begin(moment);
     }
+    moment.total_steps = total_steps_ = length_.total(state_.step, state_.position);
+    if (job_.signals != nullptr) job_.signals->leave_at_once(false);
     screen.say(describe());
     if (job_.only_evaluates) {
-      evaluate(moment);
+      moment.is_last = true;
+      evaluate(data_.test ? data_.test : data_.validation, moment);
     } else {
       train(moment);
     }
@@ -94,6 +82,7 @@ class Run {
     if (sync_->mended > 0)
       screen.say(
           fmt::format("{} time(s) a parameter got no gradient; zero was taken", sync_->mended));
+    sum_up_input(runtime_.world(), input_, config_.max_corrupt_records > 0, moment.result);
     for (const auto& one : callbacks_) one->on_end(moment);
     runtime_.world().barrier(
         {.name = "end of training", .timeout = kNoLimit});  // the last checkpoint is on disk
@@ -110,33 +99,18 @@ class Run {
     if (config_.reduction == "exact" && config_.threads_per_rank == 0) config_.threads_per_rank = 1;
   }
 
-  void open_data() {
-    const auto open = [&](const std::string& split) {
-      const bool own = job_.ingredients != nullptr && job_.ingredients->dataset;
-      std::shared_ptr<Dataset> set =
-          own ? job_.ingredients->dataset(split) : open_dataset(request(split));
-      require(set != nullptr, "input_fn gave no data set for '" + split + "'");
-      require(set->size() > 0, "the data set for '" + split + "' is empty");
-      return set;
-    };
-    train_set_ = open("train");
-    test_set_ = open(config_.validation_split > 0 ? "validation" : "test");
-    const DatasetInfo& info = train_set_->info();
-    shape_.image_size = config_.image_size > 0 ? static_cast<int>(config_.image_size)
-                        : info.height > 0      ? info.height
-                                               : 224;
-    shape_.classes = config_.num_classes > 0 ? static_cast<int>(config_.num_classes) : info.classes;
-    shape_.channels = info.channels;
-    if (shape_.classes < 1) throw UsageError("the data does not say its classes: --num_classes");
-    if (shape_.classes < info.classes)
-      throw UsageError(
-          fmt::format("--num_classes {}: the data has {}", shape_.classes, info.classes));
-    recipe_ = config_.preprocessing.empty() ? usual_recipe(info) : config_.preprocessing;
-    if (train_set_->size() < kSmallestShard)
+  void open_sets() {
+    const bool own = job_.ingredients != nullptr && job_.ingredients->dataset;
+    data_ =
+        open_data(config_, own ? job_.ingredients->dataset : DatasetMaker{}, job_.only_evaluates);
+    compare_data(runtime_.world(), data_);
+    if (!data_.train) return;
+    state_.data = {data_.train->size(), index_digest(*data_.train)};
+    if (data_.train->size() < kSmallestShard)
       throw UsageError(fmt::format("{} has {} sample(s): batch norm needs at least {}",
-                                   config_.dataset, train_set_->size(), kSmallestShard));
+                                   config_.dataset, data_.train->size(), kSmallestShard));
     const bool exact = config_.reduction == "exact";
-    share_ = {train_set_->size(), batch_, exact ? config_.logical_shards : 0,
+    share_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
               config_.drop_remainder, kSmallestShard};
     check_shares();
   }
@@ -148,12 +122,12 @@ class Run {
     if (batch_ < wanted)
       throw UsageError(
           fmt::format("--sync_batch_norm on {} ranks needs a --batch_size of {}", ranks_, wanted));
-    const uint64_t rest = train_set_->size() % batch_;
+    const uint64_t rest = data_.train->size() % batch_;
     if (!config_.drop_remainder && rest >= kSmallestShard && rest < wanted)
       throw UsageError(fmt::format(
           "--sync_batch_norm needs {} samples in the last batch of an epoch, {} of {} are left: "
           "--drop_remainder, or another --batch_size",
-          wanted, rest, train_set_->size()));
+          wanted, rest, data_.train->size()));
   }
 
   void make_parts() {
@@ -163,7 +137,8 @@ class Run {
     options.device = job_.place.device;
     if (job_.ingredients != nullptr) options.model = job_.ingredients->model;
     if (config_.sync_batch_norm && ranks_ > 1) options.norm_over = &runtime_.world();
-    replica_.emplace(config_, shape_, options);
+    replica_.emplace(config_, data_.shape, options);
+    if (options.model) config_.model = replica_->type_name();
     sync_ = config_.reduction == "exact"
                 ? make_exact_sync(runtime_, *replica_, config_.logical_shards, job_.place)
                 : make_fast_sync(runtime_, *replica_, job_.place);
@@ -178,6 +153,7 @@ class Run {
     if (job_.only_evaluates) {
       callbacks_.push_back(make_broadcast_state());
       callbacks_.push_back(make_console());
+      callbacks_.push_back(make_nan_guard("abort"));
       return;
     }
     Callbacks own;
@@ -197,45 +173,52 @@ class Run {
     return options;
   }
 
-  DatasetRequest request(const std::string& split) const {
-    DatasetRequest wanted;
-    wanted.name = config_.dataset;
-    wanted.folder = config_.data_dir;
-    wanted.split = split;
-    wanted.validation_split = config_.validation_split;
-    if (split != "test") wanted.samples = config_.train_samples;
-    wanted.image_size = static_cast<int>(config_.image_size);
-    wanted.classes = static_cast<int>(config_.num_classes);
-    return wanted;
-  }
-
   void plan_length() {
-    const uint64_t steps = steps_in_epoch(share_) / config_.backward_passes_per_step;
-    if (steps == 0 && !job_.only_evaluates)
-      throw UsageError(
-          fmt::format("{} samples in batches of {}, {} a step: there is no whole step in an epoch",
-                      share_.samples, batch_, config_.backward_passes_per_step));
-    total_steps_ = config_.max_number_of_steps > 0 ? config_.max_number_of_steps
-                                                   : steps * config_.train_epochs;
-    const double epochs =
-        static_cast<double>(total_steps_) / static_cast<double>(std::max<uint64_t>(steps, 1));
-    schedule_.emplace(config_, epochs, batch_);
+    if (job_.only_evaluates) {
+      schedule_.emplace(config_, 1.0, batch_);
+      return;
+    }
+    if (config_.max_number_of_steps > 0) config_.train_epochs = 0;
+    length_ = {config_.train_epochs, config_.max_number_of_steps, config_.backward_passes_per_step,
+               steps_in_epoch(share_), batch_};
+    if (length_.batches == 0)
+      throw UsageError(fmt::format("{} samples in batches of {}: there is no whole batch",
+                                   share_.samples, batch_));
+    schedule_.emplace(config_, length_.in_epochs(), batch_);
+    if (const auto idle = schedule_->idle_from())
+      throw UsageError(fmt::format(
+          "--learning_rate_strategy {}: its last rate, at epoch {:g}, is 0, and the run "
+          "goes on until {:g}: nothing would be learned; add a stage",
+          config_.learning_rate_strategy, *idle, length_.in_epochs()));
+    total_steps_ = length_.total(0, {});
   }
 
   double epoch_of(const Position& position) const {
     return static_cast<double>(position.epoch) +
-           static_cast<double>(position.next) / static_cast<double>(share_.samples);
+           static_cast<double>(position.next) /
+               static_cast<double>(std::max<uint64_t>(share_.samples, 1));
   }
 
   std::string describe() const {
+    const auto samples_of = [](const std::shared_ptr<Dataset>& set, const char* what) {
+      return set ? fmt::format(", {} {}", set->size(), what) : "";
+    };
+    const std::string sets =
+        (data_.train ? fmt::format("{} training samples", data_.train->size()) : "no training") +
+        samples_of(data_.validation, "to validate") + samples_of(data_.test, "to test");
+    const std::string untested = data_.watched()     ? ""
+                                 : config_.skip_eval ? "nothing is evaluated (--skip_eval)\n"
+                                                     : "there is nothing to test on: no test or "
+                                                       "validation data was found\n";
     return fmt::format(
-        "{} ({} parameters) on {}: {} training samples, {} to test\n"
+        "{} ({} parameters) on {}: {}\n"
+        "pictures {}x{}, {} classes, recipe '{}'\n"
         "{} rank(s) over {}, {} thread(s) each, on {}; global batch {}, {:.4g} a replica; {} "
-        "steps; "
-        "{} reduction\n{}",
-        config_.model, replica_->parameter_count(), config_.dataset, train_set_->size(),
-        test_set_->size(), ranks_, runtime_.world().backend(), threads_, name_of(job_.place.device),
-        batch_, static_cast<double>(batch_) / ranks_, total_steps_, config_.reduction,
+        "steps; {} reduction\n{}{}",
+        config_.model, replica_->parameter_count(), config_.dataset, sets, data_.shape.image_size,
+        data_.shape.image_size, data_.shape.classes, data_.recipe, ranks_,
+        runtime_.world().backend(), threads_, name_of(job_.place.device), batch_,
+        static_cast<double>(batch_) / ranks_, total_steps_, config_.reduction, untested,
         state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
   }
 
@@ -257,14 +240,15 @@ class Run {
   // Restore priority: model_dir, then checkpoint_path, then a fresh start.
   std::optional<Snapshot> find_checkpoint() {
     const auto warn = [](const std::string& line) { fmt::print(stderr, "horon: {}\n", line); };
-    if (job_.only_evaluates && !config_.checkpoint_path.empty())
-      return CheckpointStore::load(config_.checkpoint_path);
-    if (!config_.model_dir.empty() && config_.resume == "auto") {
+    const bool looks = job_.only_evaluates || config_.resume == "auto";
+    if (!config_.model_dir.empty() && looks) {
       if (auto found = CheckpointStore(config_.model_dir).load_newest(warn)) return found;
     }
+    if (job_.only_evaluates && !config_.checkpoint_path.empty())
+      return CheckpointStore::load(config_.checkpoint_path);
     if (job_.only_evaluates)
       throw UsageError("nothing to evaluate: --model_dir with a checkpoint, or --checkpoint_path");
-    if (config_.model_dir.empty()) config_.model_dir = new_run_folder(config_);
+    if (config_.model_dir.empty()) config_.model_dir = new_run_folder(config_.model);
     if (config_.checkpoint_path.empty()) return std::nullopt;
     Snapshot start;  // its weights, and nothing else
     start.config = config_;
@@ -273,31 +257,56 @@ class Run {
   }
 
   void take(Snapshot snapshot) {
-    const auto changed = differences(config_, snapshot.config);
-    if (!changed.empty() && snapshot.step > 0 && !job_.only_evaluates) {
-      std::string list;
-      for (const std::string& one : changed) list += "\n  " + one;
+    const auto changed = changes_since(snapshot);
+    if (!changed.empty() && snapshot.step > 0 && !job_.only_evaluates)
       throw UsageError(fmt::format("{} was trained with other settings; give them again, or "
-                                   "another --model_dir, or --resume never:{}",
-                                   config_.model_dir, list),
+                                   "another --model_dir, or --resume never:\n  {}",
+                                   config_.model_dir, fmt::join(changed, "\n  ")),
                        ExitCode::kConfig);
-    }
     if (job_.only_evaluates) snapshot.optimizer.clear();  // of whatever optimizer
     restore(snapshot, state_, {*replica_, *optimizer_, job_.place});
   }
 
-  void prepare_folder() {
+  std::vector<std::string> changes_since(const Snapshot& snapshot) const {
+    auto changed = differences(config_, snapshot.config);
+    if (job_.only_evaluates) return changed;
+    // New stages may follow those that the run has behind it.
+    const bool both = has_stages(config_) && has_stages(snapshot.config);
+    if (both &&
+        schedule_->is_same_until(epoch_of(snapshot.position), Schedule(snapshot.config, 0, batch_)))
+      std::erase_if(changed, [](const std::string& one) {
+        return one.starts_with("learning_rate_strategy:");
+      });
+    if (snapshot.data.samples > 0 && snapshot.data != state_.data)
+      changed.push_back(snapshot.data.samples == state_.data.samples
+                            ? std::string("training data: other files, sizes or classes")
+                            : fmt::format("training data: {} samples, there were {}",
+                                          state_.data.samples, snapshot.data.samples));
+    return changed;
+  }
+
+  void prepare_folder(Screen& screen) {
     if (rank_ != 0) return;
     file::make_folder(config_.model_dir);
+    lock_.emplace(config_.model_dir, [&](const std::string& line) { screen.say(line); });
+    remove_leftovers(config_.model_dir);
+    remove_leftovers(file::join(config_.model_dir, "best"));
     if (config_.resume == "never") set_aside(config_.model_dir);
-    file::write(file::join(config_.model_dir, "config.json"), to_json(config_).dump(1) + "\n");
+    nlohmann::json json = to_json(config_);
+    json["resolved"] = {{"threads_per_rank", threads_},
+                        {"ranks", ranks_},
+                        {"backend", runtime_.world().backend()},
+                        {"libtorch", torch_kind()},
+                        {"training_samples", state_.data.samples}};
+    file::write(file::join(config_.model_dir, "config.json"), json.dump(1) + "\n");
   }
 
   PipelineOptions pipeline_options(const std::shared_ptr<Dataset>& set, bool training) const {
     PipelineOptions options;
     options.dataset = set;
-    options.recipe = find_recipe(recipe_, training, shape_.image_size, shape_.image_size);
-    options.form.channels = shape_.channels;
+    options.recipe =
+        find_recipe(data_.recipe, training, data_.shape.image_size, data_.shape.image_size);
+    options.form.channels = data_.shape.channels;
     options.order.seed = config_.seed;
     options.order.shuffles = training;
     options.rank = rank_;
@@ -311,30 +320,38 @@ class Run {
   }
 
   void train(Moment& moment) {
-    PipelineOptions options = pipeline_options(train_set_, true);
+    PipelineOptions options = pipeline_options(data_.train, true);
     options.batch = batch_;
     options.shards = share_.shards;
     options.smallest = kSmallestShard;
     options.drops_remainder = config_.drop_remainder;
     options.start = state_.position;
-    Pipeline pipeline(options);
+    options.epochs = config_.train_epochs;
     const Stopwatch watch;
     double seen = 0;
-    moment.is_last = state_.step >= total_steps_;
-    if (moment.is_last)
+    moment.is_last = length_.is_over(state_.step, state_.position);
+    if (moment.is_last) {
       moment.screen.say(fmt::format("step {} of {} was reached before; nothing to do", state_.step,
                                     total_steps_));
-    while (!moment.is_last) {
-      one_step(pipeline, moment);
-      seen += moment.sums.score.count;
-      const bool due = moment.ends_epoch && config_.epochs_between_evals > 0 &&
-                       state_.position.epoch % config_.epochs_between_evals == 0;
-      if ((due || moment.is_last) && !moment.result.interrupted) evaluate(moment);
-      for (const auto& one : callbacks_) one->on_boundary(moment);
+      if (data_.watched()) evaluate(data_.watched(), moment);
+    } else {
+      Pipeline pipeline(options);
+      while (!moment.is_last) {
+        one_step(pipeline, moment);
+        seen += moment.sums.score.count;
+        const bool due = moment.ends_epoch && config_.epochs_between_evals > 0 &&
+                         state_.position.epoch % config_.epochs_between_evals == 0;
+        if ((due || moment.is_last) && !moment.result.interrupted && data_.watched())
+          evaluate(data_.watched(), moment);
+        if (moment.result.interrupted) moment.is_last = true;
+        if (lock_) lock_->check();
+        for (const auto& one : callbacks_) one->on_boundary(moment);
+      }
+      input_["train"] = pipeline.report();
     }
-    if (seen == 0) evaluate(moment);  // nothing was to be trained
     moment.result.seconds = watch.seconds();
     moment.result.images_per_s = seen / std::max(watch.seconds(), 1e-9);
+    if (data_.validation && data_.test && !moment.result.interrupted) evaluate(data_.test, moment);
   }
 
   void one_step(Pipeline& pipeline, Moment& moment) {
@@ -345,7 +362,9 @@ class Run {
     moment.epoch = epoch_of(state_.position);
     for (const auto& one : callbacks_) one->on_step_begin(moment);
     for (uint64_t pass = 0; pass < config_.backward_passes_per_step; ++pass) {
-      batches.push_back(*pipeline.next());
+      auto batch = pipeline.next();
+      if (!batch) break;  // the last epoch has ended
+      batches.push_back(*std::move(batch));
       state_.position = batches.back().after;
       global.push_back(batches.back().global_count);
     }
@@ -368,8 +387,8 @@ class Run {
     moment.epoch = epoch_of(state_.position);
     moment.ends_epoch = state_.position.epoch != epoch_before;
     moment.result.interrupted = moment.sums.stops > 0;
-    moment.is_last =
-        state_.step >= total_steps_ || moment.sums.ends > 0 || moment.result.interrupted;
+    moment.is_last = length_.is_over(state_.step, state_.position) || moment.sums.ends > 0 ||
+                     moment.result.interrupted;
     moment.loss = moment.sums.score.loss / std::max(moment.sums.score.count, 1.0);
     moment.result.train_loss = moment.loss;
     for (const auto& one : callbacks_) one->on_step_end(moment);
@@ -396,15 +415,17 @@ class Run {
     return shards;
   }
 
-  void evaluate(Moment& moment) {
-    PipelineOptions options = pipeline_options(test_set_, false);
+  void evaluate(const std::shared_ptr<Dataset>& set, Moment& moment) {
+    PipelineOptions options = pipeline_options(set, false);
     options.batch =
-        std::min<uint64_t>(test_set_->size(), kEvaluationBatch * static_cast<uint64_t>(ranks_));
+        std::min<uint64_t>(set->size(), kEvaluationBatch * static_cast<uint64_t>(ranks_));
     options.epochs = 1;
     options.prefetch = 2;
     Pipeline pipeline(options);
-    std::array<double, 4> sums = {};
-    while (const auto batch = pipeline.next()) {
+    std::array<double, 5> sums = {};
+    while (!job_.stop.stop_requested()) {
+      const auto batch = pipeline.next();
+      if (!batch) break;
       if (batch->count() == 0) continue;
       const Score score = replica_->evaluate({static_cast<const float*>(batch->pixels.data),
                                               batch->labels, batch->samples, state_.step});
@@ -413,12 +434,24 @@ class Run {
       sums[2] += score.top5;
       sums[3] += score.count;
     }
+    sums[4] = job_.stop.stop_requested() ? 1 : 0;
     runtime_.world().all_reduce(view_of(sums), {.name = "evaluation", .timeout = kNoLimit});
+    const std::string split = set == data_.validation ? "validation" : "test";
+    input_[split] = pipeline.report();
+    moment.result.interrupted = sums[4] > 0;
+    if (moment.result.interrupted) return;  // a part of the samples says nothing
     const double count = std::max(sums[3], 1.0);
-    moment.result.test_loss = sums[0] / count;
-    moment.result.test_top1 = sums[1] / count;
-    moment.result.test_top5 = sums[2] / count;
-    moment.result.test_samples = static_cast<uint64_t>(sums[3]);
+    moment.evaluation = {split, sums[0] / count, sums[1] / count, sums[2] / count,
+                         static_cast<uint64_t>(sums[3])};
+    moment.decides = set == data_.watched();
+    if (split == "validation") {
+      moment.result.validation = moment.evaluation;
+    } else {
+      moment.result.test_loss = moment.evaluation.loss;
+      moment.result.test_top1 = moment.evaluation.top1;
+      moment.result.test_top5 = moment.evaluation.top5;
+      moment.result.test_samples = moment.evaluation.samples;
+    }
     for (const auto& one : callbacks_) one->on_evaluated(moment);
   }
 
@@ -429,19 +462,20 @@ class Run {
   Topology topology_;
   Runtime runtime_;
   uint64_t batch_ = 0;
-  std::shared_ptr<Dataset> train_set_;
-  std::shared_ptr<Dataset> test_set_;
-  ModelShape shape_;
-  std::string recipe_;
+  RunData data_;
   int threads_ = 1;
   std::optional<Replica> replica_;
   std::unique_ptr<GradientSync> sync_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<Schedule> schedule_;
   ShareOptions share_;
-  uint64_t total_steps_ = 0;
+  RunLength length_;
+  uint64_t total_steps_ = 0;  // for people
   RunState state_;
+  std::map<std::string, Pipeline::Report> input_;  // by split
+  std::optional<FolderLock> lock_;                 // on rank 0
   Callbacks callbacks_;
+  std::shared_ptr<void> dumps_;  // last: gone before the runtime is
 };
 
 }  // namespace

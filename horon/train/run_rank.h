@@ -3,6 +3,7 @@
 #include <memory>
 #include <stop_token>
 
+#include "horon/base/signal.h"
 #include "horon/comm/communicator.h"
 #include "horon/net/store.h"
 #include "horon/train/trainer.h"
@@ -21,6 +22,8 @@ struct RankJob {
   Accelerator place = {};
   const Ingredients* ingredients = nullptr;  // null: everything by name
   int store_rank = -1;                       // that serves the store; -1: none
+  StopOnSignal* signals = nullptr;           // told when set-up is over; null: nobody
+  std::string program = {};                  // that people start again to go on; empty: `horon`
 };
 TrainResult run_rank(RankJob job);
 

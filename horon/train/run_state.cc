@@ -41,8 +41,8 @@ void load_arrays(const Trainee& trainee, const TensorMap& map) {
 
 Snapshot take_snapshot(const RunState& state, const Trainee& trainee, const TrainConfig& config,
                        int ranks) {
-  return {state.step, state.position, trainee.replica.state(), arrays_of(trainee),
-          config,     ranks,          state.best_accuracy,     trainee.optimizer.steps};
+  return {state.step, state.position,      trainee.replica.state(), arrays_of(trainee), config,
+          ranks,      state.best_accuracy, trainee.optimizer.steps, state.data};
 }
 
 void restore(const Snapshot& snapshot, RunState& state, const Trainee& trainee) {
@@ -52,7 +52,7 @@ void restore(const Snapshot& snapshot, RunState& state, const Trainee& trainee) 
     load_arrays(trainee, snapshot.optimizer);
     trainee.optimizer.steps = snapshot.optimizer_steps;
   }
-  state = {snapshot.step, snapshot.position, snapshot.best_accuracy};
+  state = {snapshot.step, snapshot.position, snapshot.best_accuracy, state.data};
 }
 
 std::string share_text(Communicator& comm, std::string text) {
@@ -77,7 +77,8 @@ void share_state(Communicator& comm, RunState& state, const Trainee& trainee) {
   const std::string arrays = share_text(comm, sends ? pack_safetensors(arrays_of(trainee)) : "");
   state = {static_cast<uint64_t>(counts[0]),
            {static_cast<uint64_t>(counts[1]), static_cast<uint64_t>(counts[2])},
-           best[0]};
+           best[0],
+           state.data};
   trainee.optimizer.steps = static_cast<uint64_t>(counts[3]);
   if (sends) return;
   trainee.replica.load(unpack_safetensors(model, "rank 0's model"));

@@ -15,6 +15,7 @@ struct RunState {
   uint64_t step = 0;
   Position position;
   double best_accuracy = 0;
+  DataMark data = {};  // what it learns from now
 };
 
 // What is trained, and where it lies.

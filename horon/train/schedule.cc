@@ -14,8 +14,9 @@ namespace {
 
 double number(const std::string& text, const std::string& whole) {
   const auto value = parse_number(trim(text));
-  if (!value)
-    throw UsageError(fmt::format("--learning_rate_strategy {}: '{}' is no number", whole, text));
+  if (!value || !std::isfinite(*value) || *value < 0)
+    throw UsageError(
+        fmt::format("--learning_rate_strategy {}: '{}' is no number of at least 0", whole, text));
   return *value;
 }
 
@@ -29,6 +30,7 @@ Schedule::Schedule(const TrainConfig& config, double epochs, uint64_t global_bat
     : shape_(config.learning_rate_strategy),
       rate_(config.learning_rate),
       warmup_(config.lr_warmup_epochs),
+      start_(config.lr_warmup_start),
       warms_exponentially_(config.lr_warmup_strategy == "exponential"),
       epochs_(epochs),
       power_(config.lr_power),
@@ -37,6 +39,7 @@ Schedule::Schedule(const TrainConfig& config, double epochs, uint64_t global_bat
                                                           static_cast<double>(config.lr_base_batch)
                                                     : 1.0;
   rate_ *= factor;
+  start_ = warms_exponentially_ && start_ == 0 ? rate_ * 0.01 : start_ * factor;
   if (shape_.empty() || shape_ == "cosine" || shape_ == "polynomial") return;
   double last = 0;
   for (const std::string& part : split(shape_, ',')) {
@@ -62,6 +65,33 @@ Schedule::Schedule(const TrainConfig& config, double epochs, uint64_t global_bat
     last = stage.end;
     stages_.push_back(stage);
   }
+  if (warms_exponentially_) bend_first();
+}
+
+void Schedule::bend_first() {
+  const auto first = std::find_if(stages_.begin(), stages_.end(), [](const Stage& stage) {
+    return stage.from != stage.to || stage.exponential;
+  });
+  if (first == stages_.end() || first->from <= 0 || first->to <= 0)
+    throw UsageError(fmt::format(
+        "--lr_warmup_strategy exponential with the stages {}: a first stage 'epoch:a->b' with "
+        "rates above 0 is wanted",
+        shape_));
+  first->exponential = true;
+}
+
+std::optional<double> Schedule::idle_from() const {
+  if (stages_.empty() || stages_.back().to > 0 || epochs_ < stages_.back().end + 1)
+    return std::nullopt;
+  return stages_.back().end;
+}
+
+bool Schedule::is_same_until(double epoch, const Schedule& other) const {
+  constexpr int kPlaces = 1000;
+  for (int i = 0; i < kPlaces; ++i) {
+    if (at(epoch * i / kPlaces) != other.at(epoch * i / kPlaces)) return false;
+  }
+  return true;
 }
 
 double Schedule::at(double epoch) const {
@@ -75,10 +105,7 @@ double Schedule::at(double epoch) const {
     }
     return stages_.back().to;
   }
-  if (epoch < warmup_) {
-    const double start = warms_exponentially_ ? rate_ * 0.01 : 0.0;
-    return between(start, rate_, epoch / warmup_, warms_exponentially_);
-  }
+  if (epoch < warmup_) return between(start_, rate_, epoch / warmup_, warms_exponentially_);
   // What is left after the warm-up is the whole of the decay.
   const double share =
       epochs_ > warmup_ ? std::clamp((epoch - warmup_) / (epochs_ - warmup_), 0.0, 1.0) : 1.0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,20 @@ namespace horon::train {
 class Schedule {
  public:
   // Stages "5:0.001->0.4,10:0.4=>0.8,30:0.4": until epoch 5 from 0.001 to 0.4 in a straight line,
-  // then until 10 to 0.8 by a constant factor, then 0.4; after the last one its last value. Or
-  // "cosine", "polynomial", "" (constant), with warm-up from lr_end... to the rate. UsageError for
-  // others.
+  // then until 10 to 0.8 by a constant factor, then 0.4; after the last one its last value.
+  // lr_warmup_strategy exponential makes a constant factor of the first straight line. Or
+  // "cosine", "polynomial", "" (constant), after a warm-up from lr_warmup_start to the rate.
+  // UsageError for others.
   Schedule(const TrainConfig& config, double epochs, uint64_t global_batch);
   double at(double epoch) const;
+  // The epoch from which on stages that have ended leave the rate at 0 for an epoch or longer:
+  // nothing would be learned.
+  std::optional<double> idle_from() const;
+  // Whether both give the same rates before `epoch`.
+  bool is_same_until(double epoch, const Schedule& other) const;
 
  private:
+  void bend_first();
   struct Stage {
     double end;  // epoch
     double from;
@@ -28,6 +36,7 @@ class Schedule {
   std::string shape_;
   double rate_ = 0;
   double warmup_ = 0;
+  double start_ = 0;  // of the warm-up
   bool warms_exponentially_ = false;
   double epochs_ = 0;
   double power_ = 1;

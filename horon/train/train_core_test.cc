@@ -10,6 +10,7 @@
 #include "horon/base/fd.h"
 #include "horon/file/file.h"
 #include "horon/train/checkpoint.h"
+#include "horon/train/length.h"
 #include "horon/train/optimizer.h"
 #include "horon/train/safetensors.h"
 #include "horon/train/schedule.h"
@@ -33,9 +34,44 @@ TEST(Schedules, Stages) {
   EXPECT_DOUBLE_EQ(stages.at(30), 0.04);
   EXPECT_DOUBLE_EQ(stages.at(99), 0.04);
   for (const char* bad :
-       {"5", "5:x", "5:0.1,5:0.2", "5:0.1,3:0.2", "5:0=>1", "nonsense", "5:0.1->"})
+       {"5", "5:x", "5:nan", "5:-1", "5:0.1,5:0.2", "5:0.1,3:0.2", "5:0=>1", "nonsense", "5:0.1->"})
     EXPECT_THROW(Schedule(with(bad), 10, 128), UsageError) << bad;
   EXPECT_DOUBLE_EQ(Schedule(with("5:0->0.4"), 5, 128).at(5), 0.4);  // one stage is enough
+}
+
+// The first straight line becomes a constant factor.
+TEST(Schedules, AnExponentialWarmUpBendsTheFirstStage) {
+  TrainConfig config = with("5:0.001->0.4,10:0.4->0.2");
+  config.lr_warmup_strategy = "exponential";
+  const Schedule bent(config, 10, 128);
+  EXPECT_NEAR(bent.at(2), 0.001 * std::pow(400.0, 0.4), 1e-12);  // 0.011
+  EXPECT_DOUBLE_EQ(bent.at(7.5), 0.3);                           // the second stays as it is
+  for (const char* bad : {"5:0->0.4", "5:0.1,10:0.01"}) {
+    config.learning_rate_strategy = bad;
+    EXPECT_THROW(Schedule(config, 10, 128), UsageError) << bad;
+  }
+}
+
+TEST(Schedules, AWarmUpBeginsWhereItIsTold) {
+  TrainConfig config = with("");
+  config.lr_warmup_epochs = 4;
+  config.lr_warmup_start = 0.02;
+  EXPECT_DOUBLE_EQ(Schedule(config, 10, 128).at(0), 0.02);
+  EXPECT_DOUBLE_EQ(Schedule(config, 10, 128).at(2), 0.06);
+  config.lr_warmup_strategy = "exponential";
+  EXPECT_NEAR(Schedule(config, 10, 128).at(2), std::sqrt(0.02 * 0.1), 1e-12);
+  config.lr_warmup_start = 0;
+  EXPECT_NEAR(Schedule(config, 10, 128).at(0), 0.001, 1e-12);
+}
+
+TEST(Schedules, SayWhereNothingIsLearnedAndWhetherThePastIsTheSame) {
+  EXPECT_EQ(Schedule(with("5:0.1,10:0.1->0"), 20, 128).idle_from(), 10.0);
+  EXPECT_FALSE(Schedule(with("5:0.1,10:0.1->0"), 10.4, 128).idle_from());
+  EXPECT_FALSE(Schedule(with("5:0.1,10:0.1->0.01"), 20, 128).idle_from());
+  EXPECT_FALSE(Schedule(with("cosine"), 20, 128).idle_from());
+  const Schedule old(with("5:0.1,10:0.1->0"), 10, 128);
+  EXPECT_TRUE(old.is_same_until(10, Schedule(with("5:0.1,10:0.1->0,20:0.01"), 20, 128)));
+  EXPECT_FALSE(old.is_same_until(10, Schedule(with("5:0.2,10:0.1->0,20:0.01"), 20, 128)));
 }
 
 TEST(Schedules, ShapesStartAfterTheWarmUp) {
@@ -53,6 +89,19 @@ TEST(Schedules, ShapesStartAfterTheWarmUp) {
   config.learning_rate_strategy = "";
   config.scale_lr = "linear";
   EXPECT_DOUBLE_EQ(Schedule(config, 12, 512).at(5), 0.2);
+}
+
+TEST(Lengths, AreWholeEpochsHoweverManyBatchesAStepTakes) {
+  const RunLength run{.epochs = 10, .passes = 4, .batches = 7, .batch = 10};
+  EXPECT_EQ(run.total(0, {}), 18U);  // 70 batches
+  EXPECT_EQ(run.total(1, {0, 40}), 18U);
+  EXPECT_FALSE(run.is_over(17, {9, 50}));
+  EXPECT_TRUE(run.is_over(18, {10, 0}));
+  const RunLength longer{.epochs = 20, .passes = 4, .batches = 7, .batch = 10};
+  EXPECT_EQ(longer.total(18, {10, 0}), 36U);  // 70 more
+  const RunLength by_steps{.steps = 5, .passes = 4, .batches = 8, .batch = 10};
+  EXPECT_DOUBLE_EQ(by_steps.in_epochs(), 2.5);
+  EXPECT_TRUE(by_steps.is_over(5, {2, 40}));
 }
 
 // Each optimizer against its formula in long double, over 100 steps.
@@ -236,34 +285,6 @@ TEST(Checkpoints, DamagedOnesArePassedOver) {
       EXPECT_EQ(warnings, 1) << i;
     }
   }
-}
-
-TEST(Config, FieldsAreReadAndMistakesNamed) {
-  TrainConfig config;
-  set_field(config, "batch_size", "256");
-  set_field(config, "nesterov", "false");
-  set_field(config, "learning_rate", "0.5");
-  EXPECT_EQ(config.batch_size, 256U);
-  EXPECT_FALSE(config.nesterov);
-  const TrainConfig back = config_from_json(to_json(config));
-  EXPECT_TRUE(differences(back, config).empty());
-  set_field(config, "seed", "5");
-  EXPECT_EQ(differences(config, back), std::vector<std::string>{"seed: 5 was 1"});
-  EXPECT_THROW(set_field(config, "batchsize", "1"), UsageError);
-  EXPECT_THROW(set_field(config, "batch_size", "-1"), UsageError);
-  EXPECT_THROW(set_field(config, "learning_rate", "fast"), UsageError);
-  read_config_file(config, "# a comment\nmodel = lenet\n\nbatch_size = 64 # here, too\n", "x");
-  EXPECT_EQ(config.model, "lenet");
-  EXPECT_THROW(read_config_file(config, "model lenet\n", "x"), UsageError);
-  config.reduction = "exact";
-  EXPECT_THROW(check_config(config, 9), UsageError);  // 8 shards
-  config.optimizer = "adamw";
-  EXPECT_THROW(check_config(config, 1), UsageError);
-  TrainConfig several;
-  several.num_gpus = 2;
-  EXPECT_THROW(check_config(several, 1), UsageError);
-  several.distribution_strategy = "mirrored";
-  EXPECT_EQ(replicas_of(several), 2);
 }
 
 }  // namespace

@@ -7,12 +7,15 @@
 #include <cctype>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <thread>
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
 #include "horon/base/signal.h"
+#include "horon/base/text.h"
 #include "horon/comm/join.h"
+#include "horon/train/agree.h"
 #include "horon/train/run_rank.h"
 
 namespace horon::train {
@@ -47,21 +50,57 @@ void rethrow_first(const std::vector<std::exception_ptr>& failures) {
   if (first) std::rethrow_exception(first);
 }
 
+// What the bits of a result depend on, besides the settings.
+std::map<std::string, std::string> machine_traits() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string kind;
+  for (std::string line; std::getline(info, line) && !line.empty();) {
+    if (line.starts_with("vendor_id") || line.starts_with("cpu family"))
+      kind += line.substr(std::min(line.find(':') + 1, line.size()));
+  }
+  return {{"LibTorch", torch_kind()}, {"kind of CPU", std::string(trim(kind))}};
+}
+
+// As it was typed, for people who want to go on.
+std::string own_command() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string line;
+  for (std::string word; std::getline(file, word, '\0');) line += (line.empty() ? "" : " ") + word;
+  return line.empty() ? "the same program" : line;
+}
+
 }  // namespace
+
+// All processes go on with the same settings, or none does.
+void Trainer::settle(const World& world, const Knobs& knobs, bool only_evaluates) {
+  if (world.size == 1) return;
+  Terms terms{{}, machine_traits()};
+  for (const auto& [name, value] : given_)
+    if (const Field* field = find_field(name)) terms.given[name] = get_field(config_, *field);
+  terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
+  const Agreement agreement =
+      agree(*world.store, world.rank, world.size, config_, terms, knobs.duration("start_timeout"));
+  config_ = agreement.config;
+  if (world.rank == 0 && !agreement.warning.empty())
+    fmt::print(stderr, "horon: {}\n", agreement.warning);
+}
 
 // Each replica is a rank of its own: 2 processes of 2 are 4 ranks.
 TrainResult Trainer::run(bool only_evaluates) {
-  const StopOnSignal signals;
+  StopOnSignal signals;
+  signals.leave_at_once(true);
   // LibTorch 2.15's bf16 convolutions were seen to end with SIGILL (tilezero) on a CPU with AMX.
   if (config_.dtype == "bf16") setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
   const Knobs knobs = Knobs::resolve({}, process_env, "");
   const World world = join_world(knobs);
+  settle(world, knobs, only_evaluates);
   const int here = replicas_of(config_);
   if (only_evaluates) {  // how it was trained does not matter
     config_.reduction = "fast";
     config_.sync_batch_norm = false;
     config_.batch_size_per_replica = 0;
     config_.batch_size = std::max(config_.batch_size, static_cast<uint64_t>(world.size * here));
+    config_.skip_eval = false;
   }
   check_config(config_, world.size * here);
   const Accelerator place = find_accelerator(config_.device, knobs);
@@ -89,6 +128,8 @@ TrainResult Trainer::run(bool only_evaluates) {
                   only_evaluates, here,
                   place,          &ingredients_};
       job.store_rank = world.store_rank;
+      job.signals = &signals;
+      if (!is_command_) job.program = own_command();
       if (!place.is_cpu())
         job.place = open_accelerator(part_folders(knobs.text("parts")),
                                      job.comm->topology().local_rank, place.runtime);

@@ -9,10 +9,16 @@
 #include "horon/train/callback.h"
 #include "horon/train/config.h"
 #include "horon/train/replica.h"
+#include "horon/train/settings.h"
+
+namespace horon {
+class Knobs;
+struct World;
+}  // namespace horon
 
 namespace horon::train {
 
-// Of "train", and of "test" (or "validation", if the settings cut one off).
+// Of "train", of "test" (null: there is none), and of "validation" if the settings cut one off.
 using DatasetMaker = std::function<std::shared_ptr<Dataset>(const std::string& split)>;
 
 // What a program brings of its own; what is empty is found by its name in the settings.
@@ -25,20 +31,29 @@ struct Ingredients {
 
 // Trains a network on all ranks of the job that this process was started in (`horon run`, mpirun,
 // srun, TF_CONFIG, or alone): input, gradients summed between ranks, checkpoints, resuming, logs.
-// All processes call it alike. Errors are thrown; result.interrupted after SIGTERM or SIGINT (make
-// it before other threads start: they would take the signals). Parts for GPUs are looked for beside
-// the program, or where HORON_PARTS says.
+// All processes call it alike: settings and data that differ are an error on all of them (exit code
+// 11) before anything is built. Errors are thrown; result.interrupted after SIGTERM or SIGINT,
+// which before the first step end the process at once, with 75 (make it before other threads start:
+// they would take the signals). SIGUSR1 writes down the last operations. Parts for GPUs are looked
+// for beside the program, or where HORON_PARTS says.
 class Trainer {
  public:
   explicit Trainer(TrainConfig config, Ingredients ingredients = {})
-      : config_(std::move(config)), ingredients_(std::move(ingredients)) {}
+      : config_(std::move(config)), ingredients_(std::move(ingredients)), given_(all_of(config_)) {}
+  // `given`: what this process was told. Ranks compare that alone; the rest is rank 0's, which may
+  // have found it in the folder of the run that goes on.
+  Trainer(TrainConfig config, Given given)
+      : config_(std::move(config)), given_(std::move(given)), is_command_(true) {}
   TrainResult train() { return run(false); }
   TrainResult evaluate() { return run(true); }
 
  private:
   TrainResult run(bool only_evaluates);
+  void settle(const World& world, const Knobs& knobs, bool only_evaluates);
   TrainConfig config_;
   Ingredients ingredients_;
+  Given given_;
+  bool is_command_ = false;  // `horon train`
 };
 
 // One call for those who come from MoXing. Its arguments, with their meanings of old: run_mode in

@@ -1,5 +1,4 @@
 """Training as people do it: the same bits on any number of ranks, killed and resumed, stopped, with bad input."""
-import hashlib
 import json
 import os
 import pty
@@ -8,53 +7,13 @@ import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
-HORON = os.path.join(os.environ["HORON_BIN"], "horon")
-SLACK = int(os.environ.get("HORON_TEST_SLACK", "1"))
-SMALL = ["--train_samples", "200", "--batch_size", "48", "--learning_rate", "0.1", "--epochs_between_evals", "0"]
-EXACT = SMALL + ["--reduction", "exact", "--logical_shards", "8", "--max_number_of_steps", "12"]
-
-
-def command(ranks, *arguments):
-    launcher = [HORON, "run", "-np", str(ranks)] if ranks > 1 else []
-    return [*launcher, HORON, "train", *map(str, arguments)]
-
-
-def run(ranks, *arguments, code=0, env=None, what="train"):
-    line = command(ranks, *arguments)
-    line[line.index("train")] = what
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120 * SLACK, env={**os.environ, **(env or {})})
-    assert code is None or done.returncode == code, (line, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-    return done.stdout + done.stderr
-
-
-def losses(text):
-    return re.findall(r"step (\d+) loss (\S+)", text)
-
-
-def digest(folder, step):
-    with open(os.path.join(folder, f"ckpt-{step:08}", "model.safetensors"), "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
-
-
-def tensors(path):
-    """A safetensors reader of its own."""
-    with open(path, "rb") as file:
-        data = file.read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
-    found = {}
-    for name, entry in header.items():
-        first, last = entry["data_offsets"]
-        raw = data[8 + length + first:8 + length + last]
-        found[name] = struct.unpack(f"<{len(raw) // 4}f", raw)
-    return found
+from support import EXACT, HORON, SLACK, SMALL, command, digest, losses, run, tensors
 
 
 class Runs(unittest.TestCase):

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+
 #include "horon/base/crc32c.h"
 #include "horon/base/error.h"
 #include "horon/base/text.h"
@@ -15,20 +17,39 @@ class NanGuard final : public Callback {
   explicit NanGuard(std::string policy) : policy_(std::move(policy)) {}
   // The same on every rank: they look at the same reduced numbers.
   void on_gradients(Moment& moment) override {
-    if (moment.sums.flaws.empty()) return;
+    if (moment.sums.flaws.empty()) {
+      in_a_row_ = 0;
+      return;
+    }
     const std::string what = fmt::format("step {}: not finite on {}", moment.state.step + 1,
                                          fmt::join(moment.sums.flaws, "; on "));
     if (policy_ == "abort")
-      throw Error(what +
-                      "; the last checkpoint is good; --nan_policy skip-step passes over such "
-                      "steps",
-                  ExitCode::kNonFinite);
+      give_up(moment, what + "; --nan_policy skip-step passes over such steps");
+    if (++in_a_row_ >= kMostInARow)
+      give_up(moment, fmt::format("{}, as on the {} steps before it", what, kMostInARow - 1));
     moment.skips = true;
     moment.screen.say(what + ", the step is skipped");
   }
+  void on_evaluated(Moment& moment) override {
+    if (std::isfinite(moment.evaluation.loss)) return;
+    const std::string what = fmt::format("step {}: the loss on the {} set is not finite",
+                                         moment.state.step, moment.evaluation.split);
+    if (policy_ == "abort" || moment.is_last) give_up(moment, what);
+    moment.screen.say(what);
+  }
 
  private:
+  static constexpr int kMostInARow = 20;
+  // Rank 0 knows what is on disk.
+  [[noreturn]] static void give_up(const Moment& moment, const std::string& what) {
+    const std::string& last = moment.result.checkpoint;
+    const std::string kept = moment.rank != 0 ? ""
+                             : last.empty()   ? "; no checkpoint was written"
+                                              : "; the last good checkpoint is " + last;
+    throw Error(what + kept, ExitCode::kNonFinite);
+  }
   std::string policy_;
+  int in_a_row_ = 0;
 };
 
 // All replicas must hold the same bits. One number a step; the tensors are told apart only when it

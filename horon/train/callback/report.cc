@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "horon/base/error.h"
+#include "horon/base/text.h"
 #include "horon/base/time.h"
 #include "horon/file/file.h"
 #include "horon/train/callback.h"
@@ -30,7 +31,7 @@ class Console final : public Callback {
     const double speed = samples_ / seconds;
     if (moment.screen.has_bar()) {
       show_bar(moment, seconds, speed);
-    } else if (const uint64_t each = 5 * moment.config.log_every_n_steps;
+    } else if (const uint64_t each = moment.config.log_every_n_steps;
                each > 0 && step % each == 0) {
       moment.screen.say(
           fmt::format("step {}/{}  epoch {:.2f}  loss {:.4f}  rate {:.4g}  {:.0f} images/s", step,
@@ -38,14 +39,14 @@ class Console final : public Callback {
     }
   }
   void on_evaluated(Moment& moment) override {
-    const TrainResult& result = moment.result;
+    const Evaluation& found = moment.evaluation;
     std::string more;
     for (const auto& [name, value] : moment.averages)
       more += fmt::format("  {} {:.4g}", name, value);
-    moment.screen.say(fmt::format(
-        "epoch {:>5.2f}  step {:>6}  test loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %{}",
-        moment.epoch, moment.state.step, result.test_loss, 100 * result.test_top1,
-        100 * result.test_top5, more));
+    moment.screen.say(
+        fmt::format("epoch {:>5.2f}  step {:>6}  {} loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %{}",
+                    moment.epoch, moment.state.step, found.split, found.loss, 100 * found.top1,
+                    100 * found.top5, more));
   }
   void on_end(Moment& moment) override;
 
@@ -80,6 +81,10 @@ void Console::on_end(Moment& moment) {
     line("steps", fmt::format("{} ({:.1f} epochs) in {:.1f} s, {:.0f} images/s", result.steps,
                               result.epochs, result.seconds, result.images_per_s));
   if (trained) line("training loss", fmt::format("{:.4f}", result.train_loss));
+  if (result.validation.samples > 0)
+    line("validation", fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}, {} samples",
+                                   100 * result.validation.top1, 100 * result.validation.top5,
+                                   result.validation.loss, result.validation.samples));
   if (result.test_samples > 0)
     line("test", fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}, {} samples",
                              100 * result.test_top1, 100 * result.test_top5, result.test_loss,
@@ -87,10 +92,15 @@ void Console::on_end(Moment& moment) {
   if (!result.checkpoint.empty()) line("checkpoint", result.checkpoint);
   if (!result.best.empty())
     line("best", fmt::format("{} (top-1 {:.2f} %)", result.best, 100 * moment.state.best_accuracy));
+  if (result.input_bytes > 0)
+    line("input", format_bytes(result.input_bytes) + " of memory on this rank");
+  if (result.corrupt_records > 0)
+    line("passed over",
+         fmt::format("{} corrupt record(s): {}", result.corrupt_records, result.corrupt_reason));
   if (trained) line("log", file::join(result.model_dir, "log.jsonl"));
   if (result.interrupted)
-    moment.screen.say(
-        fmt::format("\ninterrupted; go on with: horon train --model_dir {}", result.model_dir));
+    moment.screen.say(trained ? fmt::format("\ninterrupted; go on with: {}", moment.go_on)
+                              : "\ninterrupted");
 }
 
 // One object a line: of every log_every_n_steps-th step, and of each evaluation.
@@ -116,13 +126,13 @@ class JsonLines final : public Callback {
                    {"seconds", watch_.seconds()}});
   }
   void on_evaluated(Moment& moment) override {
-    nlohmann::json entry = {{"step", moment.state.step},
-                            {"epoch", moment.epoch},
-                            {"test_loss", moment.result.test_loss},
-                            {"test_top1", moment.result.test_top1},
-                            {"test_top5", moment.result.test_top5},
-                            {"seconds", watch_.seconds()}};
-    write(moment, entry);
+    const Evaluation& found = moment.evaluation;
+    write(moment, {{"step", moment.state.step},
+                   {"epoch", moment.epoch},
+                   {found.split + "_loss", found.loss},
+                   {found.split + "_top1", found.top1},
+                   {found.split + "_top5", found.top5},
+                   {"seconds", watch_.seconds()}});
   }
 
  private:

@@ -1,6 +1,7 @@
 // Callbacks that keep what was learned.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 
 #include "horon/base/error.h"
@@ -16,8 +17,9 @@ class SaveCheckpoints final : public Callback {
  public:
   void on_begin(Moment& moment) override {
     saved_ = moment.state.step;
-    if (moment.rank == 0)
-      store_.emplace(moment.config.model_dir, moment.config.keep_checkpoint_max);
+    if (moment.rank != 0) return;
+    store_.emplace(moment.config.model_dir, moment.config.keep_checkpoint_max);
+    if (file::exists(store_->path_of(saved_))) moment.result.checkpoint = store_->path_of(saved_);
   }
   void on_boundary(Moment& moment) override {
     if (!store_ || !(moment.is_last || is_due(moment))) return;
@@ -28,7 +30,7 @@ class SaveCheckpoints final : public Callback {
   void on_end(Moment& moment) override {
     if (!store_) return;
     store_->finish();
-    moment.result.checkpoint = store_->path_of(saved_);
+    if (file::exists(store_->path_of(saved_))) moment.result.checkpoint = store_->path_of(saved_);
   }
 
  private:
@@ -47,8 +49,10 @@ class SaveCheckpoints final : public Callback {
   // was written is known when the next one is due.
   void save(Moment& moment) {
     wait(moment, false);
+    if (failed_ == 0 && file::exists(store_->path_of(saved_)))
+      moment.result.checkpoint = store_->path_of(saved_);  // it is on disk by now
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
-    check_finite(snapshot, moment.trainee.replica);
+    check_finite(snapshot, moment);
     store_->save_later(std::move(snapshot));
     if (moment.is_last) wait(moment, true);
   }
@@ -64,13 +68,16 @@ class SaveCheckpoints final : public Callback {
     }
   }
   // Weights that are lost are not kept in place of good ones.
-  static void check_finite(const Snapshot& snapshot, const Replica& replica) {
+  static void check_finite(const Snapshot& snapshot, const Moment& moment) {
+    const Replica& replica = moment.trainee.replica;
+    const std::string& last = moment.result.checkpoint;
     for (const auto* arrays : {&replica.parameters(), &replica.statistics()}) {
       for (const ModelArray& one : *arrays) {
         const std::string& bytes = snapshot.model.at(one.name).bytes;
         if (count_flaws(reinterpret_cast<const float*>(bytes.data()), one.count) > 0)
-          throw Error(fmt::format("step {}: '{}' is not finite; the last checkpoint is good",
-                                  snapshot.step, one.name),
+          throw Error(fmt::format("step {}: '{}' is not finite; {}", snapshot.step, one.name,
+                                  last.empty() ? "no checkpoint was written"
+                                               : "the last good checkpoint is " + last),
                       ExitCode::kNonFinite);
       }
     }
@@ -88,8 +95,10 @@ class KeepBest final : public Callback {
     if (moment.rank == 0) store_.emplace(file::join(moment.config.model_dir, "best"), 1);
   }
   void on_evaluated(Moment& moment) override {
-    const bool is_better = moment.result.test_top1 > moment.state.best_accuracy;
-    if (is_better) moment.state.best_accuracy = moment.result.test_top1;
+    const Evaluation& found = moment.evaluation;
+    const bool is_better =
+        moment.decides && std::isfinite(found.loss) && found.top1 > moment.state.best_accuracy;
+    if (is_better) moment.state.best_accuracy = found.top1;
     if (!is_better || !store_) return;
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
     snapshot.optimizer.clear();                  // to use, not to go on from

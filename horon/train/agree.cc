@@ -1,0 +1,143 @@
+#include "horon/train/agree.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "horon/base/error.h"
+
+namespace horon::train {
+namespace {
+
+constexpr const char* kNotGiven = "not given";
+constexpr Milliseconds kFarewell{2000};  // for others to read why they end
+
+std::string to_text(const Terms& terms) {
+  return nlohmann::json{{"given", terms.given}, {"machine", terms.machine}}.dump();
+}
+
+Terms from_text(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  return {json.at("given").get<Given>(), json.at("machine").get<Given>()};
+}
+
+// On rank 0: what was decided for all.
+nlohmann::json decide(const std::vector<Terms>& all, const TrainConfig& config) {
+  if (const auto found = disagreements(all); !found.empty())
+    return {{"error", fmt::format("the ranks were given different settings:\n  {}",
+                                  fmt::join(found, "\n  "))}};
+  std::vector<Given> machines;
+  for (const Terms& one : all) machines.push_back(one.machine);
+  nlohmann::json verdict = {{"config", to_json(config)}, {"warning", ""}};
+  const auto found = disagreements(machines);
+  if (found.empty()) return verdict;
+  const std::string list = fmt::format("{}", fmt::join(found, "; "));
+  if (config.reduction == "exact")
+    return {{"error",
+             fmt::format("--reduction exact: the same bits need the same machines: {}", list)}};
+  verdict["warning"] = fmt::format(
+      "the ranks differ ({}): another run gets the same bits only with the same ranks in the same "
+      "places",
+      list);
+  return verdict;
+}
+
+std::vector<Terms> collect(Store& store, const std::string& prefix, int size, const Terms& mine,
+                           Milliseconds timeout) {
+  std::vector<Terms> all = {mine};
+  const Deadline deadline = Deadline::after(timeout);
+  for (int rank = 1; rank < size; ++rank) {
+    try {
+      all.push_back(from_text(store.get(fmt::format("{}/terms/{}", prefix, rank), deadline)));
+    } catch (const TimeoutError&) {
+      throw TimeoutError(fmt::format("rank {} has not said its settings within {}: does it run the "
+                                     "same program?",
+                                     rank, format_duration(timeout)),
+                         {rank});
+    }
+  }
+  return all;
+}
+
+// Whoever serves the store stays until all know why they end.
+void wait_until_read(Store& store, const std::string& prefix, int size) {
+  std::vector<std::string> keys;
+  for (int rank = 1; rank < size; ++rank) keys.push_back(fmt::format("{}/read/{}", prefix, rank));
+  try {
+    store.wait(keys, Deadline::after(kFarewell));
+  } catch (const Error&) {  // they will learn that this one has left
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> disagreements(const std::vector<Given>& all) {
+  std::set<std::string> names;
+  for (const Given& one : all)
+    for (const auto& [name, value] : one) names.insert(name);
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    std::vector<std::pair<std::string, std::vector<int>>> sides;  // rank 0's first
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const auto entry = all[rank].find(name);
+      const std::string value = entry == all[rank].end() ? kNotGiven : entry->second;
+      auto side = std::find_if(sides.begin(), sides.end(),
+                               [&](const auto& one) { return one.first == value; });
+      if (side == sides.end()) side = sides.insert(sides.end(), {value, {}});
+      side->second.push_back(static_cast<int>(rank));
+    }
+    if (sides.size() < 2) continue;
+    std::vector<std::string> words;
+    for (const auto& [value, ranks] : sides)
+      words.push_back(fmt::format("{} on {}", value.empty() ? "''" : value, name_ranks(ranks)));
+    found.push_back(fmt::format("{}: {}", name, fmt::join(words, ", ")));
+  }
+  return found;
+}
+
+std::vector<std::string> disagreements(const std::vector<Terms>& all) {
+  std::vector<Given> compared;
+  for (const Terms& one : all) {
+    Given& given = compared.emplace_back();
+    for (const auto& [name, value] : one.given) {
+      const Field* field = find_field(name);
+      if (field == nullptr || field->scope != Field::kOwn) given[name] = value;
+    }
+  }
+  return disagreements(compared);
+}
+
+Agreement agree(Store& store, int rank, int size, const TrainConfig& config, const Terms& terms,
+                Milliseconds timeout) {
+  const Deadline deadline = Deadline::after(timeout);
+  // Each rank counts its own runs: the n-th of one is the n-th of all.
+  const std::string prefix =
+      fmt::format("train/{}", store.add(fmt::format("train/runs/{}", rank), 1, deadline));
+  std::string verdict;
+  if (rank == 0) {
+    verdict = decide(collect(store, prefix, size, terms, timeout), config).dump();
+    store.set(prefix + "/verdict", verdict, deadline);
+  } else {
+    store.set(fmt::format("{}/terms/{}", prefix, rank), to_text(terms), deadline);
+    // Rank 0 may wait for others as long.
+    verdict = store.get(prefix + "/verdict", Deadline::after(2 * timeout));
+    store.set(fmt::format("{}/read/{}", prefix, rank), "", deadline);
+  }
+  const auto decided = nlohmann::json::parse(verdict);
+  if (decided.contains("error")) {
+    if (rank == 0) wait_until_read(store, prefix, size);
+    throw UsageError(decided["error"].get<std::string>(), ExitCode::kMismatch);
+  }
+  Agreement agreement{config_from_json(decided.at("config")),
+                      decided.at("warning").get<std::string>()};
+  for (const auto& [name, value] : terms.given) {
+    const Field* field = find_field(name);
+    if (field != nullptr && field->scope == Field::kOwn) set_field(agreement.config, name, value);
+  }
+  return agreement;
+}
+
+}  // namespace horon::train

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "horon/train/config.h"
+
+// Settings as people give them, in layers: the run's own that goes on, a file, flags. Pure.
+namespace horon::train {
+
+using Given = std::map<std::string, std::string>;  // name -> value
+
+// Of a file: "name = value" lines with # comments, or the config.json of a run (whatever belongs to
+// that run alone, its folder and how it was begun, is left out). UsageError with file and line.
+struct SettingsFile {
+  Given given;
+  bool is_of_run = false;  // all settings of a run, in which one may replace another
+};
+SettingsFile parse_settings(const std::string& text, const std::string& path);
+
+// Puts a layer on top of `config`. What it gives replaces its rival below: a number of steps the
+// number of epochs, one batch size the other. UsageError where one layer gives both, or a rate
+// beside stages, which have their own.
+void apply(TrainConfig& config, const Given& layer);
+// For a layer with all settings of a run: nothing in it contradicts.
+void apply_whole(TrainConfig& config, const Given& layer);
+
+// All settings, as if each had been given.
+Given all_of(const TrainConfig& config);
+
+}  // namespace horon::train

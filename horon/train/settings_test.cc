@@ -1,0 +1,310 @@
+// Settings as people give them, what ranks agree on, and who owns a run's folder.
+#include "horon/train/settings.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "horon/base/error.h"
+#include "horon/base/fd.h"
+#include "horon/file/file.h"
+#include "horon/train/agree.h"
+#include "horon/train/run_folder.h"
+
+namespace horon::train {
+namespace {
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Config, FieldsAreReadAndMistakesNamed) {
+  TrainConfig config;
+  set_field(config, "batch_size", "256");
+  set_field(config, "nesterov", "false");
+  set_field(config, "learning_rate", "0.5");
+  EXPECT_EQ(config.batch_size, 256U);
+  EXPECT_FALSE(config.nesterov);
+  const TrainConfig back = config_from_json(to_json(config));
+  EXPECT_TRUE(differences(back, config).empty());
+  set_field(config, "seed", "5");
+  EXPECT_EQ(differences(config, back), std::vector<std::string>{"seed: 5 was 1"});
+  EXPECT_THROW(set_field(config, "batchsize", "1"), UsageError);
+  EXPECT_THROW(set_field(config, "batch_size", "-1"), UsageError);
+  EXPECT_THROW(set_field(config, "learning_rate", "fast"), UsageError);
+  config.reduction = "exact";
+  EXPECT_THROW(check_config(config, 9), UsageError);  // 8 shards
+  config.optimizer = "adamw";
+  EXPECT_THROW(check_config(config, 1), UsageError);
+}
+
+TEST(Config, ValuesThatCannotBeAreRefused) {
+  const std::vector<std::pair<std::string, std::string>> bad = {{"threads_per_rank", "99999"},
+                                                                {"label_smoothing", "3"},
+                                                                {"label_smoothing", "-1"},
+                                                                {"lr_base_batch", "0"},
+                                                                {"learning_rate", "nan"},
+                                                                {"learning_rate", "inf"},
+                                                                {"learning_rate", "-0.1"},
+                                                                {"momentum", "5"},
+                                                                {"momentum", "-0.1"},
+                                                                {"weight_decay", "-1"},
+                                                                {"num_gpus", "0"},
+                                                                {"input_threads", "0"},
+                                                                {"image_size", "1000000"},
+                                                                {"lr_power", "-1"},
+                                                                {"batch_size", "0"},
+                                                                {"backward_passes_per_step", "0"},
+                                                                {"save_checkpoints_secs", "-1"},
+                                                                {"logical_shards", "0"}};
+  for (const auto& [name, value] : bad) {
+    TrainConfig config;
+    const std::string said = message_of([&] { set_field(config, name, value); });
+    EXPECT_NE(said.find("--" + name), std::string::npos) << said;
+    EXPECT_NE(said.find("wanted"), std::string::npos) << said;
+  }
+  TrainConfig config;  // of a C++ program
+  config.momentum = 5;
+  EXPECT_THROW(check_config(config, 1), UsageError);
+}
+
+TEST(Config, WordsInAnyCaseAndByOtherNames) {
+  TrainConfig config;
+  set_field(config, "dtype", "BFloat16");
+  set_field(config, "optimizer", "Adam");
+  set_field(config, "learning_rate_strategy", "Cosine");
+  set_field(config, "nesterov", "FALSE");
+  set_field(config, "distribution_strategy", "Default");
+  set_field(config, "model_dir", "Runs/A");
+  check_config(config, 1);
+  EXPECT_EQ(config.dtype, "bf16");
+  EXPECT_EQ(config.optimizer, "adam");
+  EXPECT_EQ(config.model_dir, "Runs/A");
+  EXPECT_NE(message_of([&] { set_field(config, "optimizer", "Adan"); }).find("'adam'"),
+            std::string::npos);
+}
+
+TEST(Config, ReplicasByTheirNumberAlone) {
+  TrainConfig several;
+  several.num_gpus = 3;
+  check_config(several, 3);
+  EXPECT_EQ(replicas_of(several), 3);
+  several.distribution_strategy = "mirrored";
+  EXPECT_EQ(replicas_of(several), 3);
+  several.distribution_strategy = "off";
+  EXPECT_THROW(check_config(several, 1), UsageError);
+}
+
+TEST(Settings, OfAFileAreNamedByLine) {
+  const SettingsFile file =
+      parse_settings("# a comment\nmodel = lenet\n\nbatch_size = 64 # here, too\n", "x");
+  EXPECT_EQ(file.given, (Given{{"model", "lenet"}, {"batch_size", "64"}}));
+  const auto said = [](const std::string& text) {
+    return message_of([&] { parse_settings(text, "my.conf"); });
+  };
+  EXPECT_EQ(said("model lenet\n"), "my.conf, line 1: 'name = value' is wanted");
+  EXPECT_NE(said("\nmomentum = 5\n").find("my.conf, line 2: --momentum 5"), std::string::npos);
+  EXPECT_NE(said("\n\nmomentun = 0.5").find("my.conf, line 3: unknown setting"), std::string::npos);
+  EXPECT_NE(said("seed = 1\nseed = 2\n").find("line 2: 'seed' is given twice"), std::string::npos);
+  EXPECT_NE(said("{\"seed\": ").find("my.conf"), std::string::npos);
+}
+
+TEST(Settings, OfAnotherRunAreTakenButNotItsFolder) {
+  TrainConfig before;
+  before.model = "lenet";
+  before.model_dir = "runs/a";
+  before.resume = "never";
+  before.learning_rate_strategy = "5:0.1";  // beside a rate: no contradiction in a whole run
+  auto json = to_json(before);
+  json["resolved"] = {{"threads", 4}};
+  const SettingsFile file = parse_settings(json.dump(1), "config.json");
+  EXPECT_TRUE(file.is_of_run);
+  TrainConfig config;
+  apply_whole(config, file.given);
+  EXPECT_EQ(config.model, "lenet");
+  EXPECT_EQ(config.model_dir, "");
+  EXPECT_EQ(config.resume, "auto");
+}
+
+TEST(Settings, ContradictionsAreErrorsAndLaterLayersWin) {
+  const auto said = [](const Given& layer) {
+    return message_of([&] {
+      TrainConfig config;
+      apply(config, layer);
+    });
+  };
+  EXPECT_NE(said({{"batch_size", "8"}, {"batch_size_per_replica", "4"}}).find("one of the two"),
+            std::string::npos);
+  EXPECT_NE(said({{"train_epochs", "8"}, {"max_number_of_steps", "4"}}).find("one of the two"),
+            std::string::npos);
+  EXPECT_NE(said({{"learning_rate", "8"}, {"learning_rate_strategy", "5:1"}}).find("stages"),
+            std::string::npos);
+  EXPECT_EQ(said({{"learning_rate", "8"}, {"learning_rate_strategy", "cosine"}}),
+            "nothing was thrown");
+  TrainConfig config;
+  apply(config, {{"max_number_of_steps", "4"}, {"batch_size_per_replica", "16"}});
+  apply(config, {{"train_epochs", "20"}, {"batch_size", "8"}});
+  EXPECT_EQ(config.max_number_of_steps, 0U);
+  EXPECT_EQ(config.train_epochs, 20U);
+  EXPECT_EQ(config.batch_size_per_replica, 0U);
+}
+
+struct Outcome {
+  TrainConfig config;
+  std::string warning;
+  std::string failure;
+};
+
+std::vector<Outcome> agree_all(const std::vector<TrainConfig>& configs,
+                               const std::vector<Terms>& terms) {
+  const auto store = make_memory_store();
+  std::vector<Outcome> outcomes(terms.size());
+  std::vector<std::jthread> ranks;
+  for (size_t rank = 0; rank < terms.size(); ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        const Agreement one = agree(*store, static_cast<int>(rank), static_cast<int>(terms.size()),
+                                    configs[rank], terms[rank], Milliseconds(5000));
+        outcomes[rank] = {one.config, one.warning, ""};
+      } catch (const Error& error) {
+        outcomes[rank].failure = error.what();
+      }
+    });
+  }
+  ranks.clear();
+  return outcomes;
+}
+
+TEST(Agreement, IsRankZerosSettingsAndWhatEachMayHaveOfItsOwn) {
+  TrainConfig stored;  // what only rank 0 found in its folder
+  stored.model = "lenet";
+  stored.batch_size = 77;
+  stored.data_dir = "/a";
+  const Terms same{{{"train_epochs", "3"}}, {{"LibTorch", "1"}}};
+  Terms other = same;
+  other.given["data_dir"] = "/b";
+  stored.train_epochs = 3;
+  const auto all = agree_all({stored, {}, {}}, {same, other, same});
+  for (const Outcome& one : all) {
+    EXPECT_EQ(one.failure, "");
+    EXPECT_EQ(one.config.model, "lenet");
+    EXPECT_EQ(one.config.batch_size, 77U);
+  }
+  EXPECT_EQ(all[1].config.data_dir, "/b");
+  EXPECT_EQ(all[2].config.data_dir, "/a");
+}
+
+TEST(Agreement, NamesWhatDiffersOnWhichRanks) {
+  const Terms a{{{"batch_size", "64"}}, {}};
+  const Terms b{{{"batch_size", "32"}, {"seed", "7"}}, {}};
+  for (const Outcome& one : agree_all({{}, {}, {}}, {a, b, b})) {
+    EXPECT_NE(one.failure.find("batch_size: 64 on rank 0, 32 on ranks 1, 2"), std::string::npos)
+        << one.failure;
+    EXPECT_NE(one.failure.find("seed: not given on rank 0, 7 on ranks 1, 2"), std::string::npos);
+  }
+}
+
+TEST(Agreement, OtherMachinesAreAnErrorOnlyWhereBitsArePromised) {
+  TrainConfig exact;
+  exact.reduction = "exact";
+  const Terms a{{}, {{"LibTorch", "2.15, AVX512"}}};
+  const Terms b{{}, {{"LibTorch", "2.15, AVX2"}}};
+  for (const Outcome& one : agree_all({exact, exact}, {a, b}))
+    EXPECT_NE(one.failure.find("LibTorch: 2.15, AVX512 on rank 0, 2.15, AVX2 on rank 1"),
+              std::string::npos)
+        << one.failure;
+  const auto fast = agree_all({{}, {}}, {a, b});
+  EXPECT_EQ(fast[1].failure, "");
+  EXPECT_NE(fast[0].warning.find("AVX2 on rank 1"), std::string::npos);
+}
+
+TEST(Agreement, NamesARankThatSaysNothing) {
+  const auto store = make_memory_store();
+  EXPECT_NE(message_of([&] { agree(*store, 0, 2, {}, {}, Milliseconds(30)); }).find("rank 1"),
+            std::string::npos);
+}
+
+TEST(FolderLock, HasOneOwnerAtATime) {
+  const TempFolder folder;
+  {
+    const FolderLock first(folder.path());
+    EXPECT_NE(message_of([&] {
+                FolderLock second(folder.path());
+              }).find("process " + std::to_string(getpid())),
+              std::string::npos);
+    first.check();
+  }
+  const FolderLock third(folder.path());  // it was given back
+}
+
+TEST(FolderLock, OfADeadProcessIsTakenOver) {
+  const TempFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    new FolderLock(folder.path());  // never given back
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  ASSERT_TRUE(file::exists(folder.path() + "/run.lock"));
+  const FolderLock mine(folder.path());
+}
+
+// On another host only the beat tells.
+TEST(FolderLock, OfAnotherHostIsWatched) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/run.lock";
+  const auto as_elsewhere = [&](int beat) {
+    file::write(
+        path,
+        nlohmann::json{{"owner", "x"}, {"host", "far"}, {"place", "y"}, {"beat", beat}}.dump());
+  };
+  as_elsewhere(1);
+  {
+    std::string said;
+    const FolderLock taken(
+        folder.path(), [&](const std::string& line) { said = line; }, Milliseconds(40));
+    EXPECT_NE(said.find("far"), std::string::npos);
+  }
+  as_elsewhere(1);
+  const std::jthread beats([&](const std::stop_token& stop) {
+    for (int i = 2; !stop.stop_requested(); ++i) as_elsewhere(i);
+  });
+  EXPECT_NE(message_of([&] { FolderLock late(folder.path(), {}, Milliseconds(200)); }).find("far"),
+            std::string::npos);
+}
+
+TEST(FolderLock, ThatWasLostIsNoticed) {
+  const TempFolder folder;
+  const FolderLock mine(folder.path(), {}, Milliseconds(5));
+  file::write(folder.path() + "/run.lock", R"({"owner":"other","host":"far"})");
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  std::string said;
+  do {
+    said = message_of([&] { mine.check(); });
+  } while (said == "nothing was thrown" && !deadline.passed());
+  EXPECT_NE(said.find("far"), std::string::npos) << said;
+}
+
+TEST(Leftovers, AreRemovedAndCheckpointsStay) {
+  const TempFolder folder;
+  file::write(folder.path() + "/ckpt-00000005.part/model.safetensors", "x");
+  file::write(folder.path() + "/ckpt-00000004/model.safetensors", "x");
+  std::ofstream(folder.path() + "/config.json.12-0.horon-part") << "x";
+  remove_leftovers(folder.path());
+  const auto left = file::list(folder.path());
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(file::base_name(left[0].path), "ckpt-00000004");
+  EXPECT_NE(access((folder.path() + "/config.json.12-0.horon-part").c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace horon::train
