@@ -100,8 +100,7 @@ std::unique_ptr<Callback> make_broadcast_state();
 // moment.rate from the schedule, warm-up included.
 std::unique_ptr<Callback> make_follow_schedule(Schedule schedule);
 // Numbers that are not finite: Error (exit code 17) that names rank and tensor, or the step is
-// skipped on all ranks; not more than 20 in a row. A loss of the evaluation that is not finite ends
-// the run, with skip-step at its end.
+// skipped on all ranks; not more than 20 in a row.
 std::unique_ptr<Callback> make_nan_guard(const std::string& policy);
 // Every `steps` the weights of all ranks are compared. Error (exit code 11) naming rank and tensor.
 std::unique_ptr<Callback> make_check_replicas(uint64_t steps = 100);

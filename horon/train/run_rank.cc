@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -86,6 +87,12 @@ class Run {
     for (const auto& one : callbacks_) one->on_end(moment);
     runtime_.world().barrier(
         {.name = "end of training", .timeout = kNoLimit});  // the last checkpoint is on disk
+    const Evaluation& last = moment.evaluation;
+    if (last.samples > 0 && !std::isfinite(last.loss))
+      throw Error(fmt::format("step {}: the loss on the {} set is not finite: these weights are of "
+                              "no use",
+                              state_.step, last.split),
+                  ExitCode::kNonFinite);
     return moment.result;
   }
 
@@ -153,7 +160,6 @@ class Run {
     if (job_.only_evaluates) {
       callbacks_.push_back(make_broadcast_state());
       callbacks_.push_back(make_console());
-      callbacks_.push_back(make_nan_guard("abort"));
       return;
     }
     Callbacks own;

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
-
 #include "horon/base/crc32c.h"
 #include "horon/base/error.h"
 #include "horon/base/text.h"
@@ -30,14 +28,6 @@ class NanGuard final : public Callback {
     moment.skips = true;
     moment.screen.say(what + ", the step is skipped");
   }
-  void on_evaluated(Moment& moment) override {
-    if (std::isfinite(moment.evaluation.loss)) return;
-    const std::string what = fmt::format("step {}: the loss on the {} set is not finite",
-                                         moment.state.step, moment.evaluation.split);
-    if (policy_ == "abort" || moment.is_last) give_up(moment, what);
-    moment.screen.say(what);
-  }
-
  private:
   static constexpr int kMostInARow = 20;
   // Rank 0 knows what is on disk.
