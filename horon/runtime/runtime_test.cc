@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <numeric>
@@ -199,6 +200,26 @@ TEST(RuntimeErrors, EveryMismatchIsTheSameOnAllRanksAndTheRuntimeWorksOn) {
   EXPECT_NE(texts[0].find("rank 1: all_reduce sum f32[5] 'x'"), std::string::npos) << texts[0];
   EXPECT_EQ(texts[0], texts[1]);
   EXPECT_EQ(texts[0], texts[2]);
+}
+
+TEST(RuntimeErrors, UnnamedGroupsThatDifferAreDescribed) {
+  std::array<std::string, 2> texts;
+  on_ranks(2, [&](Runtime& runtime) {
+    std::vector<float> a(4, 1.0F);
+    std::vector<float> b(runtime.rank() == 0 ? 5 : 6, 1.0F);
+    try {
+      runtime.all_reduce("", {view_of(a), view_of(b)}).wait();
+    } catch (const UsageError& error) {
+      texts[runtime.rank()] = error.what();
+    }
+    // A priority means nothing without a name.
+    runtime.all_reduce("", {view_of(a)}, {.priority = runtime.rank()}).wait();
+    expect_all(a, 2.0F);
+  });
+  EXPECT_NE(texts[0].find("rank 0: all_reduce sum f32[5]; rank 1: all_reduce sum f32[6]"),
+            std::string::npos)
+      << texts[0];
+  EXPECT_EQ(texts[0], texts[1]);
 }
 
 TEST(RuntimeErrors, ANameIsInFlightOnce) {
