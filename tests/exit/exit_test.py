@@ -122,7 +122,7 @@ class HoronRun(Ending):
 
     def c(self, mode, backend="auto"):
         job = self.check(C, mode, status=7 if mode == "status" else 0, env={"HORON_BACKEND": backend})
-        if mode in ("waiter", "unnamed"):
+        if mode in ("waiter", "unnamed", "join", "set", "unset"):
             self.assertRegex(job.out, "wait gave 1: .*shutdown")
         if mode == "dump":
             self.assertEqual(job.out.count("read the last operations"), 2)
@@ -153,7 +153,7 @@ class HoronRun(Ending):
 
     @unittest.skipIf(NO_C, NO_C)
     def test_c_shutdown_while_something_is_in_flight(self):
-        self.together(self.c, product(("waiter", "unnamed", "gather", "late"), ("auto", "gloo")), 4)
+        self.together(self.c, product(("waiter", "unnamed", "join", "set", "unset", "gather", "late"), ("auto", "gloo")), 4)
 
     @unittest.skipIf(NO_C, NO_C)
     def test_ctypes(self):
