@@ -261,6 +261,7 @@ class Mpirun(Cases):
     def test_good_ends(self):
         cases = list(product(("stack",), ("exit",), ("auto", "mpi", "gloo")))
         cases += product(("late", "comm") + ("c",) * (not NO_C), ("return",), ("auto", "mpi"))
+        cases += product(("c",) * (not NO_C), ("fork",), ("mpi",))  # the child does not end MPI for its parent
         self.together(self.ends_well, [(flavour, *case) for flavour in ("openmpi", "mpich") for case in cases], 2)
 
 
