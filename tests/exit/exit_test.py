@@ -234,8 +234,8 @@ class Mpirun(Cases):
         wait_until(lambda: not any(comm(pid) == "horon_exit_rank" and not is_zombie(pid) for pid in survivors), 15,
                    "the end of the survivors")
 
-    def throws(self, flavour, held, backend):
-        job = self.begin(flavour, 2, CPP, held, "throw", "1", HORON_BACKEND=backend)
+    def throws(self, flavour, held, backend, end="throw"):
+        job = self.begin(flavour, 2, CPP, held, end, "1", HORON_BACKEND=backend)
         _, err = self.finish(job)
         self.assertIn(job.returncode, (10, 9), err)  # MPICH's may tell instead that it killed the others
         self.assertIn("my own trouble", err)
@@ -255,7 +255,7 @@ class Mpirun(Cases):
         self.together(self.calm, product(("openmpi", "mpich"), ("comm", "late"), ("auto",)), 2)
 
     def test_a_rank_that_throws(self):
-        cases = [("stack", "auto"), ("late", "gloo"), ("comm", "mpi")]
+        cases = [("stack", "auto"), ("late", "gloo"), ("comm", "mpi"), ("stack", "auto", "unheard"), ("stack", "mpi", "unheard")]
         self.together(self.throws, [(flavour, *case) for flavour in ("openmpi", "mpich") for case in cases], 2)
 
     def test_good_ends(self):
