@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "horon/base/error.h"
+#include "horon/base/horovod.h"
 #include "horon/base/knob.h"
 #include "horon/base/log.h"
 #include "horon/base/part.h"
@@ -104,6 +105,46 @@ TEST(Knobs, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   EXPECT_EQ(knobs.origin("backend"), "environment");
   EXPECT_EQ(knobs.origin("spin"), "file");
   EXPECT_EQ(knobs.origin("inline_bytes"), "default");
+}
+
+TEST(Knobs, HorovodsVariablesCountBelowOurs) {
+  const auto resolve = [](std::map<std::string, std::string> variables) {
+    return Knobs::resolve({}, env_of(std::move(variables)), "");
+  };
+  const Knobs knobs = resolve({{"HOROVOD_FUSION_THRESHOLD", "1000"},
+                               {"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"},
+                               {"HOROVOD_STALL_CHECK_TIME_SECONDS", "1.5"},
+                               {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0"},
+                               {"HOROVOD_LOG_LEVEL", "TRACE"},
+                               {"HOROVOD_TIMELINE", "t.json"},
+                               {"HORON_TIMELINE", "ours"},
+                               {"HOROVOD_AUTOTUNE", "1"}});
+  EXPECT_EQ(knobs.bytes("bucket_bytes"), 1000U);
+  EXPECT_EQ(knobs.origin("bucket_bytes"), "HOROVOD_FUSION_THRESHOLD");
+  EXPECT_EQ(knobs.origin("first_bucket_bytes"), "default");
+  EXPECT_EQ(knobs.duration("timeout"), Milliseconds(7000));
+  EXPECT_EQ(knobs.duration("stall_warning_time"), Milliseconds(1500));
+  EXPECT_EQ(knobs.text("stall_shutdown_time"), "365d");  // 0: never
+  EXPECT_EQ(knobs.text("log_level"), "trace");
+  EXPECT_EQ(knobs.text("timeline"), "ours");
+  EXPECT_EQ(knobs.origin("timeline"), "environment");
+  EXPECT_EQ(knobs.text("autotune_file"), "horon-autotune.json");
+  EXPECT_EQ(resolve({{"HOROVOD_FUSION_THRESHOLD", "0"}}).bytes("first_bucket_bytes"), 0U);
+  EXPECT_EQ(
+      resolve({{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_AUTOTUNE_LOG", "log"}}).text("autotune_file"),
+      "log");
+  for (const char* nothing : {"", "DYNAMIC"})
+    EXPECT_EQ(
+        resolve({{"HOROVOD_TIMELINE", nothing}, {"HOROVOD_AUTOTUNE", "0"}}).origin("timeline"),
+        "default");
+  EXPECT_EQ(message_of([&] {
+              resolve({{"HOROVOD_GLOO_TIMEOUT_SECONDS", "soon"}});
+            }).find("HOROVOD_GLOO_TIMEOUT_SECONDS (environment): 'soon'"),
+            0U);
+  const auto idle = env_of({{"HOROVOD_CYCLE_TIME", "5"}, {"HOROVOD_TIMELINE", "t"}});
+  EXPECT_EQ(explain_idle_horovod(idle),
+            std::vector<std::string>{
+                "HOROVOD_CYCLE_TIME has no meaning here: there is no polling cycle"});
 }
 
 TEST(Knobs, RefusesUnknownNamesAndBadValues) {

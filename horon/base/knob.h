@@ -10,7 +10,8 @@
 
 #include "horon/base/time.h"
 
-// Every setting once. A value comes from the first of: command line, environment, file, default.
+// Every setting once. A value comes from the first of: command line, environment, file, variables
+// that are set for Horovod, default.
 // Nobody else calls getenv. docs/knobs.md is generated from the table (`horon info --knobs-md`).
 namespace horon {
 
@@ -25,6 +26,8 @@ struct Knob {
   std::string_view words = {};  // that are allowed (numbers: besides numbers), blanks between
   std::string_view low = {};    // range of numbers, sizes and durations, as people write them
   std::string_view high = {};
+  // Horovod's variables of the same meaning, in its units (horovod.h); blanks between.
+  std::string_view horovod = {};
 };
 
 std::span<const Knob> knob_table();
@@ -59,7 +62,7 @@ class Knobs {
   uint64_t bytes(std::string_view name) const;
   Milliseconds duration(std::string_view name) const;
   bool flag(std::string_view name) const;
-  // "command line", "environment", "file" or "default".
+  // "command line", "environment", "file", the name of Horovod's variable, or "default".
   std::string_view origin(std::string_view name) const;
   void set(const std::string& name, const std::string& value, std::string_view origin);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -103,6 +104,17 @@ std::string unquote(std::string_view text, const std::string& where) {
   require(rest.empty() || rest.front() == '#',
           fmt::format("{}: a quote is missing, or too many: {}", where, text));
   return std::string(text.substr(1, close - 1));
+}
+
+std::string quote_for_shell(std::string_view word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return (c < 0x80 && std::isalnum(c) != 0) ||
+           std::string_view("/._-+,:=@%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) return std::string(word);
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {

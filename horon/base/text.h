@@ -30,6 +30,9 @@ std::string format_bytes(uint64_t bytes);
 // UsageError beginning with `where` if quotes do not match.
 std::string unquote(std::string_view text, const std::string& where);
 
+// The word as sh reads it back.
+std::string quote_for_shell(std::string_view word);
+
 // "did you mean 'gloo'?" material: the candidate within two edits of `word`, else empty.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 

@@ -212,6 +212,17 @@ bool is_closing(Job& job) {
   return job.closes;
 }
 
+// A wait that ended because we are shut down says so, and not that we do not answer.
+template <typename Body>
+auto unless_closed(Job& job, const Body& body) {
+  try {
+    return body();
+  } catch (const TimeoutError&) {
+    if (is_closing(job)) throw Error("horon_shutdown was called before this operation was over");
+    throw;
+  }
+}
+
 // A handler may only post; a thread that lives as long as the process writes.
 sem_t& dump_asked() {
   static sem_t semaphore;
@@ -395,11 +406,7 @@ int horon_wait(horon_handle handle) {
     const Use job;
     const auto operation = find(*job, handle);
     try {
-      operation->work.wait();
-    } catch (const TimeoutError&) {
-      forget(*job, handle);
-      if (is_closing(*job)) throw Error("horon_shutdown was called before this operation was over");
-      throw;
+      unless_closed(*job, [&] { operation->work.wait(); });
     } catch (...) {
       forget(*job, handle);
       throw;
@@ -426,7 +433,8 @@ int horon_gathered(horon_handle handle, uint64_t* counts, void* out) {
 int horon_start_timeline(const char* path) {
   return code_of([&] {
     require(path != nullptr && *path != '\0', "the timeline needs a path");
-    Use()->runtime->start_timeline(path);
+    const Use job;
+    unless_closed(*job, [&] { job->runtime->start_timeline(path); });
   });
 }
 
@@ -443,7 +451,8 @@ const char* horon_last_operations(void) {
 
 int horon_join(int set, int* last) {
   return code_of([&] {
-    const int rank = Use()->runtime->join(set);
+    const Use job;
+    const int rank = unless_closed(*job, [&] { return job->runtime->join(set); });
     if (last != nullptr) *last = rank;
   });
 }
@@ -451,13 +460,17 @@ int horon_join(int set, int* last) {
 int horon_add_process_set(const int* ranks, int count) {
   return static_cast<int>(guarded([&]() -> int64_t {
     require(ranks != nullptr && count > 0, "a process set needs ranks");
-    return Use()->runtime->add_process_set({ranks, ranks + count});
+    const Use job;
+    return unless_closed(*job, [&] {
+      return job->runtime->add_process_set({ranks, ranks + count});
+    });
   }));
 }
 
 int horon_remove_process_set(int set) {
   return code_of([&] {
-    require(Use()->runtime->remove_process_set(set),
+    const Use job;
+    require(unless_closed(*job, [&] { return job->runtime->remove_process_set(set); }),
             "there is no process set " + std::to_string(set) + " to remove");
   });
 }

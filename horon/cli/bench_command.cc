@@ -95,9 +95,14 @@ std::vector<std::string> find_mpirun(const BenchOptions& options, const Knobs& k
   return {};
 }
 
-std::vector<BenchPoint> measure(const BenchOptions& options, const Knobs& knobs, int ranks,
-                                bool is_first) {
+struct Measurement {
+  RankJob job;
   BenchPlan plan;
+};
+
+Measurement prepare(const BenchOptions& options, const Knobs& knobs, int ranks, bool is_first) {
+  Measurement measurement;
+  BenchPlan& plan = measurement.plan;
   plan.contenders = parse_contenders(options);
   plan.sizes = parse_sizes(options);
   plan.dtype = options.dtype;
@@ -109,14 +114,39 @@ std::vector<BenchPoint> measure(const BenchOptions& options, const Knobs& knobs,
     plan.contenders = {"floor", "shm", "exact"};
     std::erase_if(plan.sizes,
                   [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });
-    if (plan.sizes.empty()) return {};
   }
-  RankJob job;
-  job.ranks = ranks;
-  job.arguments = {"bench", "rank"};
-  job.mpirun = find_mpirun(options, knobs, ranks, plan.contenders);
-  return nlohmann::json::parse(run_ranks(job, nlohmann::json(plan).dump()))
+  measurement.job.ranks = ranks;
+  measurement.job.arguments = {"bench", "rank"};
+  measurement.job.mpirun = find_mpirun(options, knobs, ranks, plan.contenders);
+  return measurement;
+}
+
+std::vector<BenchPoint> measure(const Measurement& what) {
+  if (what.plan.sizes.empty()) return {};
+  return nlohmann::json::parse(run_ranks(what.job, nlohmann::json(what.plan).dump()))
       .get<std::vector<BenchPoint>>();
+}
+
+// Ranks that all-reduce and nothing else read few of the settings; flags of others would do
+// nothing.
+void refuse_unread(const Globals& globals, const std::vector<std::string>& contenders) {
+  require(!globals.flags.contains("backend"),
+          fmt::format("--backend: what is measured here is chosen by `horon bench allreduce "
+                      "--backends {}`",
+                      fmt::join(contender_names(), ",")));
+  require(!globals.flags.contains("cross_backend") ||
+              std::find(contenders.begin(), contenders.end(), "hier") != contenders.end(),
+          "--cross-backend: only hier reads it; say `horon bench allreduce --backends hier`");
+  for (const char* name : {"rendezvous", "secret_file", "insecure"})
+    require(!globals.flags.contains(name),
+            fmt::format("{}: these ranks meet in a folder of their own", knob_flag(name)));
+  for (const char* name :
+       {"bucket_bytes", "first_bucket_bytes", "chunk_bytes", "stall_warning_time",
+        "stall_shutdown_time", "autotune_file", "timeline", "flight_folder"})
+    require(!globals.flags.contains(name),
+            fmt::format("{}: nothing reads it here; it is for named operations, which `horon bench "
+                        "runtime` measures",
+                        knob_flag(name)));
 }
 
 void print_table(const std::vector<BenchPoint>& points) {
@@ -190,11 +220,14 @@ void run_allreduce(const BenchOptions& options, const Globals& globals) {
   for (const std::string& one : split(options.ranks, ',')) {
     ranks.push_back(static_cast<int>(parse_integer(one, "--ranks", 1, 64)));
   }
-  std::cout << describe(this_machine()) << "\n" << std::flush;
+  refuse_unread(globals, parse_contenders(options));
+  std::vector<Measurement> measurements;
+  for (const int count : ranks)
+    measurements.push_back(prepare(options, knobs, count, measurements.empty()));
+  std::cout << describe(this_machine()) << "\n" << std::flush;  // from here on nobody erred
   std::vector<BenchPoint> points;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    for (const BenchPoint& point : measure(options, knobs, ranks[i], i == 0))
-      points.push_back(point);
+  for (const Measurement& what : measurements) {
+    for (const BenchPoint& point : measure(what)) points.push_back(point);
   }
   require(!points.empty(), "nothing to measure: no sizes or ranks");
   print_table(points);
@@ -253,6 +286,7 @@ void add_demo_command(CLI::App& app, Globals& globals) {
     globals.export_to_ranks();
     BenchPlan plan;
     plan.contenders = {"floor", "shm", "exact"};
+    refuse_unread(globals, plan.contenders);
     plan.sizes = {4, 4U << 10, 64U << 10, 1U << 20, 32U << 20};
     plan.seconds = 0.5;
     RankJob job;

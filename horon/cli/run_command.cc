@@ -15,6 +15,7 @@
 #include "horon/base/version.h"
 #include "horon/cli/commands.h"
 #include "horon/cli/run_flags.h"
+#include "horon/device/stream.h"
 #include "horon/launch/job.h"
 #include "horon/launch/mpi_run.h"
 
@@ -62,6 +63,16 @@ int count_gpus() {
   int count = 0;
   while (fs::exists(fmt::format("/dev/nvidia{}", count))) ++count;
   return count;
+}
+
+// Of any number: a container may have the third alone.
+bool has_gpu() {
+  const fs::directory_iterator devices("/dev");
+  return std::any_of(begin(devices), end(devices), [](const fs::directory_entry& device) {
+    const std::string name = device.path().filename().string();
+    const size_t digit = name.find_first_of("0123456789");
+    return name.substr(0, digit) == "nvidia" && digit != name.npos;
+  });
 }
 
 std::vector<launch::Host> find_hosts(const RunFlags& flags) {
@@ -151,7 +162,11 @@ void check_backend(const Knobs& knobs, const launch::JobPlan& plan, bool through
   const bool here = std::all_of(plan.hosts.begin(), plan.hosts.end(), [](const launch::Host& host) {
     return launch::is_local_host(host.name);
   });
-  if (here) Part::open("nccl", part_folders(knobs.text("parts")));
+  if (!here) return;
+  const std::vector<std::string> folders = part_folders(knobs.text("parts"));
+  Part::open("nccl", folders);
+  // Asked only where the driver will say no: we shall fork.
+  if (!has_gpu()) open_cuda_runtime(folders);
 }
 
 void check_flags(const RunFlags& flags, const Globals& globals) {

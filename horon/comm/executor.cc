@@ -125,14 +125,7 @@ void Executor::run_on_host(const Request& request, Milliseconds timeout) {
     outer.is_invalid = 1;
   } else if (request.kind == OpKind::kGroup) {
     for (const Request& item : request.items) items.push_back(describe_item(item));
-    outer.items = static_cast<uint32_t>(items.size());
-    for (const Item& item : items) {
-      const std::string text = describe(item.header) + std::to_string(item.header.layout);
-      const bool free_size =
-          item.header.kind == OpKind::kAllGather || item.header.kind == OpKind::kAllToAll;
-      outer.layout = hash_text(std::to_string(outer.layout) +
-                               (free_size ? std::string(name_of(item.header.kind)) : text));
-    }
+    outer.items = static_cast<uint32_t>(items.size());  // check() compares them one by one
   } else {
     items.push_back(describe_item(request));
     outer = items.front().header;
@@ -328,7 +321,8 @@ std::vector<std::vector<std::byte>> Executor::read_blobs(std::span<const std::by
 // Everything that can be wrong is known before the first payload byte moves.
 void Executor::check(const std::vector<Said>& said, std::vector<int>& active) const {
   active = last_active_;
-  for (const Said& one : said) {
+  for (size_t i = 0; i < said.size(); ++i) {
+    const Said& one = said[i];
     std::string wrong = agree(one.headers, options_.members).mismatch;
     const Header& first = one.headers[active.front()];
     if (wrong.empty() && first.kind == OpKind::kAllToAll) {
@@ -346,7 +340,10 @@ void Executor::check(const std::vector<Said>& said, std::vector<int>& active) co
     if (wrong.empty() && first.reduction == Reduction::kExact && first.layout != 0) {
       wrong = check_exact(one, active);
     }
-    if (!wrong.empty()) throw UsageError(wrong, ExitCode::kMismatch);
+    if (wrong.empty()) continue;
+    if (said.size() > 1)
+      wrong = fmt::format("operation {} of the {} of a group: {}", i + 1, said.size(), wrong);
+    throw UsageError(wrong, ExitCode::kMismatch);
   }
 }
 

@@ -82,7 +82,7 @@ std::string describe(const Header& header) {
                      header.kind != OpKind::kDeviate;
   if (reduces(header.kind)) text += fmt::format(" {}", name_of(header.op));
   if (header.kind == OpKind::kGroup) {
-    text += fmt::format(" of {} operations ({:x})", header.items, header.layout & 0xffff);
+    text += fmt::format(" of {} operations", header.items);
   } else if (moves) {
     const bool known = static_cast<size_t>(header.dtype) < kDTypeCount;
     text += fmt::format(" {}[{}]", known ? name_of(header.dtype) : "?", header.count);

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "horon/base/error.h"
+#include "horon/base/horovod.h"
 #include "horon/base/part.h"
 #include "horon/base/text.h"
 #include "horon/comm/mpi/mpi_part.h"
@@ -249,6 +250,10 @@ World join_world(const Knobs& knobs, const EnvLookup& env) {
   require(spec.rank >= 0, fmt::format("this task is the {} of TF_CONFIG: only chief and worker "
                                       "take part in collectives",
                                       spec.role));
+  if (spec.rank == 0) {
+    const Log log(parse_log_level(knobs.text("log_level")), fmt::format("rank 0/{}", spec.size));
+    for (const std::string& line : explain_idle_horovod(env)) log.warn("{}", line);
+  }
   const bool serves_itself = spec.size > 1 && spec.by != StartedBy::kLauncher;
   World world{spec.rank, spec.size, nullptr, serves_itself ? 0 : -1, spec.describe()};
   if (spec.size == 1) return world;

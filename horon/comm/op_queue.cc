@@ -15,6 +15,7 @@ std::exception_ptr closed_error() {
 OpQueue::~OpQueue() {
   if (!process_.is_here()) {  // a forked child: whoever was at work is not here to end it
     if (thread_.joinable()) thread_.detach();
+    static_cast<void>(changed_.release());
     return;
   }
   close(Deadline::never());
@@ -26,7 +27,7 @@ bool OpQueue::close(Deadline deadline) {
   closed_ = true;
   for (const Task& task : tasks_) task.work.finish(closed_error());
   tasks_.clear();
-  return changed_.wait_for(lock, deadline.left(), [&] { return !busy_; });
+  return changed_->wait_for(lock, deadline.left(), [&] { return !busy_; });
 }
 
 void OpQueue::run(const std::function<void()>& operation) {
@@ -43,7 +44,7 @@ void OpQueue::run(const std::function<void()>& operation) {
   const auto release = [this] {
     const std::lock_guard lock(mutex_);
     busy_ = false;
-    if (closed_ || !tasks_.empty()) changed_.notify_all();
+    if (closed_ || !tasks_.empty()) changed_->notify_all();
   };
   try {
     operation();
@@ -67,13 +68,13 @@ Work OpQueue::enqueue(std::function<void()> operation) {
       thread_ = start_thread(thread_name_, [this](const std::stop_token& stop) { drain(stop); });
     }
   }
-  changed_.notify_all();
+  changed_->notify_all();
   return work;
 }
 
 void OpQueue::drain(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [&] { return !busy_ && !tasks_.empty(); })) {
+  while (changed_->wait(lock, stop, [&] { return !busy_ && !tasks_.empty(); })) {
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
     busy_ = true;
@@ -88,7 +89,7 @@ void OpQueue::drain(const std::stop_token& stop) {
     lock.lock();
     busy_ = false;
     task.work.finish(error);
-    if (closed_) changed_.notify_all();
+    if (closed_) changed_->notify_all();
   }
 }
 

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -44,7 +45,9 @@ class OpQueue {
   std::function<void()> on_error_;
   OwnProcess process_;
   std::mutex mutex_;  // guards all below
-  std::condition_variable_any changed_;
+  // Not a member itself: its end would wait for threads that a forked child does not have.
+  std::unique_ptr<std::condition_variable_any> changed_ =
+      std::make_unique<std::condition_variable_any>();
   bool busy_ = false;
   bool closed_ = false;
   std::deque<Task> tasks_;

@@ -35,10 +35,4 @@ ReduceOp parse_reduce_op(std::string_view name) {
       fmt::format("unknown reduce operation '{}'; one of {}", name, fmt::join(kOps, ", ")));
 }
 
-Reduction parse_reduction(std::string_view name) {
-  if (name == "fast") return Reduction::kFast;
-  if (name == "exact") return Reduction::kExact;
-  throw UsageError(fmt::format("unknown reduction '{}'; fast or exact", name));
-}
-
 }  // namespace horon

@@ -31,8 +31,7 @@ enum class Reduction : uint8_t { kFast, kExact };
 
 std::string_view name_of(OpKind kind);
 std::string_view name_of(ReduceOp op);
-ReduceOp parse_reduce_op(std::string_view name);   // throws UsageError listing the names
-Reduction parse_reduction(std::string_view name);  // "fast", "exact"
+ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError listing the names
 
 // For waits that may take as long as they take; deadlines that far away do not overflow.
 constexpr Milliseconds kNoLimit = std::chrono::hours(24 * 365);

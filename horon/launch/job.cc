@@ -201,10 +201,11 @@ class Launcher {
   // --- running
 
   void on_rank_end(const HostLink& link, const RankEnded& ended) {
-    output_->finish(ended.rank);
+    const RankFailure failure = {ended.rank, link.host().name, ended.status, ended.problem, sent_};
+    output_->finish(ended.rank, is_misuse(failure) || ended_as_told(failure));
     ended_.insert(ended.rank);
     if (ended.status != 0) {
-      failures_.push_back({ended.rank, link.host().name, ended.status, ended.problem, sent_});
+      failures_.push_back(failure);
       if (signal_count_ == 0) is_witness(failures_.back()) ? hear_out() : tell_others();
     }
     if (ended_.size() == plan_.places.size()) finish();
@@ -309,7 +310,8 @@ class Launcher {
     if (!failures_.empty() && problems_.empty()) {
       const RankFailure& culprit = choose_culprit(failures_);
       output_->say("horon run: " + describe_failure(culprit));
-      const auto lines = output_->last_lines(culprit.rank);
+      auto lines = output_->last_lines(culprit.rank);
+      if (is_misuse(culprit) && lines.size() == 1) lines.clear();  // it stands right above
       if (!lines.empty()) output_->say("  its last lines on stderr:");
       for (const std::string& line : lines) output_->say("    " + line);
       return exit_status(culprit.status);

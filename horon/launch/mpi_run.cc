@@ -243,11 +243,12 @@ std::vector<TaggedPiece> parse_tagged_line(const std::string& line, MpiKind kind
 
 std::string describe_mpi(const JobPlan& plan, const MpiStart& start) {
   const MpiKind kind = find_mpi();
-  const Environment more = mpirun_environment(plan, kind);
-  const auto ssh = more.find("HYDRA_LAUNCHER_EXTRA_ARGS");
-  return fmt::format("{}{}\n",
-                     ssh == more.end() ? "" : fmt::format("{}='{}' ", ssh->first, ssh->second),
-                     fmt::join(mpirun_command(plan, start, kind), " "));
+  std::vector<std::string> words;
+  for (const auto& [name, value] : mpirun_environment(plan, kind))
+    words.push_back(fmt::format("{}={}", name, quote_for_shell(value)));
+  for (const std::string& word : mpirun_command(plan, start, kind))
+    words.push_back(quote_for_shell(word));
+  return fmt::format("{}\n", fmt::join(words, " "));
 }
 
 int run_mpi_job(const JobPlan& plan, const MpiStart& start) {

@@ -41,6 +41,7 @@ struct TaggedPiece {
 };
 std::vector<TaggedPiece> parse_tagged_line(const std::string& line, MpiKind kind);
 
+// The line for a shell that starts the same: the variables that this job sets, and the command.
 std::string describe_mpi(const JobPlan& plan, const MpiStart& start);
 // The exit code of mpirun; 75 after one signal, whatever mpirun makes of it.
 int run_mpi_job(const JobPlan& plan, const MpiStart& start);

@@ -12,6 +12,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "horon/base/error.h"
@@ -25,6 +26,8 @@ namespace {
 constexpr size_t kFull = 4U << 20;
 constexpr size_t kLongLine = 64U << 10;
 constexpr size_t kLastLines = 10;
+constexpr size_t kManyErrors = 100;
+constexpr std::string_view kErrorMark = "horon: ";
 
 // False if they could not be written.
 bool write_all(int fd, std::string_view bytes) {
@@ -90,6 +93,8 @@ struct Output::Impl {
   std::map<std::pair<int, bool>, Stream> streams;
   size_t unfinished = 0;  // bytes in all of their cutters
   std::map<int, std::deque<std::string>> last;
+  std::set<std::string> errors;      // lines that Horon's own program ends with, shown
+  std::map<int, std::string> again;  // such a line of another rank: held, it may be its last
   BlockingQueue<Piece> queue;
   std::atomic<size_t> queued{0};
   std::jthread writer;
@@ -124,6 +129,11 @@ struct Output::Impl {
     std::string text;
     for (std::string& line : lines) {
       if (is_error) keep(last[rank], line);
+      if (is_error) text += said_again(rank);
+      if (is_error && is_repeated(line)) {
+        again[rank] = std::move(line);
+        continue;
+      }
       text += prefix(rank, is_error);
       if (line.size() > kLongLine) {  // not copied
         put(fd, std::exchange(text, {}));
@@ -134,6 +144,20 @@ struct Output::Impl {
       text += "\n";
     }
     put(fd, std::move(text));
+  }
+
+  // Whether another rank said so, as its last word perhaps.
+  bool is_repeated(const std::string& line) {
+    if (!line.starts_with(kErrorMark) || line.size() > kLongLine) return false;
+    if (errors.contains(line)) return true;
+    if (errors.size() < kManyErrors) errors.insert(line);
+    return false;
+  }
+
+  // The line that was held, which was not the rank's last.
+  std::string said_again(int rank) {
+    const auto held = again.extract(rank);
+    return held.empty() ? "" : prefix(rank, true) + held.mapped() + "\n";
   }
 
   static void keep(std::deque<std::string>& last_lines, const std::string& line) {
@@ -190,7 +214,11 @@ Output::Output(const OutputOptions& options, std::function<void()> on_drained)
       start_thread("horon-output", [impl = impl_.get()](const std::stop_token&) { impl->run(); });
 }
 
-Output::~Output() { impl_->queue.close(); }
+Output::~Output() {
+  while (!impl_->again.empty())
+    impl_->put(STDERR_FILENO, impl_->said_again(impl_->again.begin()->first));
+  impl_->queue.close();
+}
 
 void Output::write(int rank, bool is_error, std::string_view bytes) {
   Impl::Stream& stream = impl_->stream(rank, is_error);
@@ -203,8 +231,10 @@ void Output::write(int rank, bool is_error, std::string_view bytes) {
   impl_->feed(rank, is_error, bytes);
 }
 
-void Output::finish(int rank) {
+void Output::finish(int rank, bool is_common) {
   for (const bool is_error : {false, true}) impl_->print_rest(rank, is_error);
+  const std::string line = impl_->said_again(rank);
+  if (!is_common) impl_->put(STDERR_FILENO, line);
 }
 
 bool Output::is_full() const { return impl_->queued > kFull; }

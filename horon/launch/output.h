@@ -39,8 +39,9 @@ struct OutputOptions {
 // What the ranks print: every line whole, behind "[rank] ", in each rank's own order. A line is
 // held until it ends, so that nobody waits for a rank that stops in the middle of one; when the
 // unfinished lines of all ranks together exceed kUnfinished, the longest is printed as it is, and
-// goes on as another line. Lines are written by a thread of its own, so that a stuck terminal
-// sticks nobody else.
+// goes on as another line. A line "horon: ..." on stderr that another rank has written already is
+// held, too, until its rank writes more there or ends: see finish(). Lines are written by a thread
+// of its own, so that a stuck terminal sticks nobody else.
 class Output {
  public:
   // `on_drained` is called on the writing thread when is_full() is over.
@@ -50,8 +51,9 @@ class Output {
   Output& operator=(const Output&) = delete;
 
   void write(int rank, bool is_error, std::string_view bytes);
-  // The rank has ended: an unfinished line becomes one.
-  void finish(int rank);
+  // The rank has ended: an unfinished line becomes one. `is_common`: of a mistake that every rank
+  // finds, so that what it said last needs no saying again.
+  void finish(int rank, bool is_common);
   bool is_full() const;
   // Of the rank's stderr.
   std::vector<std::string> last_lines(int rank) const;

@@ -27,6 +27,10 @@ bool is_witness(const RankFailure& failure) {
   return failure.problem.empty() && ended_with(failure, ExitCode::kPeer);
 }
 
+bool is_misuse(const RankFailure& failure) {
+  return failure.problem.empty() && ended_with(failure, ExitCode::kUsage);
+}
+
 bool ended_as_told(const RankFailure& failure) {
   if (failure.sent.empty() || !failure.problem.empty()) return false;
   return ended_with(failure, ExitCode::kInterrupted) ||

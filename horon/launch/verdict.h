@@ -17,6 +17,9 @@ struct RankFailure {
 // It complains of a lost peer (exit code 10): somebody else may have failed.
 bool is_witness(const RankFailure& failure);
 
+// It complains of how it was called (exit code 2), as all ranks then do.
+bool is_misuse(const RankFailure& failure);
+
 // It ended of a signal that the launcher had sent, with the status that a shell shows for it, or
 // with 75 (interrupted) after one.
 bool ended_as_told(const RankFailure& failure);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -283,6 +284,31 @@ TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
     EXPECT_LT(resident_kb() - memory, kGrowthKb) << "memory grows";
     EXPECT_LT(runtime.counters().control_messages, 2U * 5000 + 30);  // two for each new name
   });
+}
+
+TEST(StallMonitor, EndsAtOnceWhileARankIsSilentAndSaysNoMore) {
+  const auto store = make_memory_store();
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  StallMonitor::Options options;
+  options.ask_after = Milliseconds(1);
+  options.silence = Milliseconds(2000);
+  StallMonitor::Events events;
+  events.longest = [] {
+    return LongWait{.name = "a", .since = Clock::now() - std::chrono::hours(1), .ranks = {0, 1}};
+  };
+  events.state = [] { return RankState(); };
+  events.warn = [calls](const std::string&) { ++*calls; };
+  events.lost = [calls](const std::vector<int>&) { ++*calls; };
+  {
+    const StallMonitor monitor(options, store, std::move(events));
+    store->get("stall/ask/1/0", Deadline::after(std::chrono::seconds(20)));  // rank 1 was asked
+  }
+  store->set("stall/answer/0/0/1", pack_state({}), Deadline::after(std::chrono::seconds(20)));
+  // Both of the functions above hold one until the last thread has let go of them.
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  while (calls.use_count() > 1 && !deadline.passed()) std::this_thread::sleep_for(Milliseconds(1));
+  EXPECT_EQ(calls.use_count(), 1);
+  EXPECT_EQ(*calls, 0);
 }
 
 }  // namespace

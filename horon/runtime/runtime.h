@@ -60,7 +60,8 @@ struct BucketMemory {
 // time ranks agree; a step that repeats runs without a word between them, in buckets (plan.h).
 // Buffers stay valid until the Work is over. A name is in flight once at a time. Unnamed operations
 // ("") run in the order of their calls, which must be the same on all ranks, as do those on
-// world(); waits for them are explained, traced and counted like the others.
+// world(); waits for them are explained, traced and counted like the others. Nothing overtakes
+// among them, so their priority means nothing, and ranks need not agree on it.
 //
 // Errors: as Communicator's; every mismatch is the same UsageError on every rank, and the runtime
 // works on. After PeerLostError or TimeoutError make a new communicator and a new runtime.

@@ -4,6 +4,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
 #include "horon/base/error.h"
 #include "horon/net/wire.h"
@@ -111,6 +114,32 @@ std::string StragglerWatch::add(const std::vector<uint64_t>& away_us,
   return line;
 }
 
+// What the thread needs that asks the others.
+struct StallMonitor::Watch {
+  Options options;
+  std::shared_ptr<Store> store;
+  Events events;
+  std::atomic<bool> asleep{false};
+  std::mutex mutex;  // guards the three below
+  std::condition_variable changed;
+  bool stops = false;
+  bool asks = false;  // waits for others; does not touch `events` if it is to stop by then
+  bool over = false;
+  uint64_t asked = 0;        // questions of ours
+  Clock::time_point warned;  // of the wait that was warned about last
+
+  void run();
+  void examine(const LongWait& wait);
+  // False if it is to stop.
+  bool set_asks(bool value) {
+    const std::lock_guard lock(mutex);
+    asks = value && !stops;
+    changed.notify_all();
+    return !stops;
+  }
+  std::vector<std::optional<RankState>> ask(const std::vector<int>& ranks);
+};
+
 // What the thread needs that answers the others' questions.
 struct StallMonitor::Answers {
   int rank = 0;
@@ -121,24 +150,30 @@ struct StallMonitor::Answers {
   uint64_t heard = 0;                // questions to us
   bool over = false;
 
+  void run();
   std::string next_question() const { return fmt::format("stall/ask/{}/{}", rank, heard); }
 };
 
 StallMonitor::StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events)
-    : options_(options),
-      store_(std::move(store)),
-      events_(std::move(events)),
+    : watch_(std::make_shared<Watch>()),
+      asleep_(&watch_->asleep),
       answers_(std::make_shared<Answers>()) {
-  answers_->rank = options_.rank;
-  answers_->store = store_;
-  answers_->state = events_.state;
-  watcher_ = std::thread([this] {
+  answers_->rank = options.rank;
+  answers_->store = store;
+  answers_->state = events.state;
+  watch_->options = options;
+  watch_->store = std::move(store);
+  watch_->events = std::move(events);
+  std::thread([watch = watch_] {
     pthread_setname_np(pthread_self(), "hrn-stall");
-    watch();
-  });
+    watch->run();
+    const std::lock_guard lock(watch->mutex);
+    watch->over = true;
+    watch->changed.notify_all();
+  }).detach();
   std::thread([answers = answers_] {
     pthread_setname_np(pthread_self(), "hrn-answer");
-    answer(*answers);
+    answers->run();
     const std::lock_guard lock(answers->mutex);
     answers->over = true;
     answers->changed.notify_all();
@@ -147,11 +182,11 @@ StallMonitor::StallMonitor(const Options& options, std::shared_ptr<Store> store,
 
 StallMonitor::~StallMonitor() {
   {
-    const std::lock_guard lock(mutex_);
-    stops_ = true;
+    std::unique_lock lock(watch_->mutex);
+    watch_->stops = true;
+    watch_->changed.notify_all();
+    watch_->changed.wait(lock, [&] { return watch_->over || watch_->asks; });
   }
-  changed_.notify_all();
-  watcher_.join();
   std::unique_lock lock(answers_->mutex);
   answers_->state = nullptr;
   // A question of our own ends the wait for one.
@@ -165,65 +200,68 @@ StallMonitor::~StallMonitor() {
 }
 
 void StallMonitor::wake_up() {
-  asleep_ = false;
-  changed_.notify_all();
+  const std::lock_guard lock(watch_->mutex);  // else it may be just about to sleep
+  watch_->asleep = false;
+  watch_->changed.notify_all();
 }
 
-void StallMonitor::watch() {
-  std::unique_lock lock(mutex_);
-  const auto tick = options_.ask_after / 2;
+void StallMonitor::Watch::run() {
+  std::unique_lock lock(mutex);
+  const auto tick = options.ask_after / 2;
   int idle = 0;
-  while (!stops_) {
+  while (!stops) {
     lock.unlock();
-    const auto wait = events_.longest();
-    const bool long_wait = wait && Clock::now() - wait->since >= options_.ask_after;
+    const auto wait = events.longest();
+    const bool long_wait = wait && Clock::now() - wait->since >= options.ask_after;
     if (long_wait) examine(*wait);
     lock.lock();
-    if (stops_) return;
+    if (stops) return;
     idle = wait ? 0 : idle + 1;
     if (idle >= 2) {  // nothing for a while: until something is submitted
-      asleep_ = true;
-      changed_.wait(lock, [&] { return stops_ || !asleep_; });
+      asleep = true;
+      changed.wait(lock, [&] { return stops || !asleep; });
       idle = 0;
     } else {
-      changed_.wait_for(lock, tick);
+      changed.wait_for(lock, tick);
     }
   }
 }
 
-void StallMonitor::examine(const LongWait& wait) {
+void StallMonitor::Watch::examine(const LongWait& wait) {
   std::vector<int> others;
   for (const int rank : wait.ranks) {
-    if (rank != options_.rank) others.push_back(rank);
+    if (rank != options.rank) others.push_back(rank);
   }
+  if (!set_asks(true)) return;
   const auto answers = ask(others);
+  if (!set_asks(false)) return;
   std::vector<int> silent;
   for (size_t i = 0; i < others.size(); ++i) {
     if (!answers[i]) silent.push_back(others[i]);
   }
   const auto waited = std::chrono::duration_cast<Milliseconds>(Clock::now() - wait.since);
-  const bool warns = waited >= options_.warn_after && warned_ != wait.since;
-  if (warns || !silent.empty()) events_.warn(explain_wait(wait.name, waited, others, answers));
-  if (warns) warned_ = wait.since;
-  if (!silent.empty()) events_.lost(silent);
+  const bool warns = waited >= options.warn_after && warned != wait.since;
+  if (warns || !silent.empty()) events.warn(explain_wait(wait.name, waited, others, answers));
+  if (warns) warned = wait.since;
+  if (!silent.empty()) events.lost(silent);
 }
 
 // Numbers of questions to a rank are counted by the store, so that askers do not collide.
-std::vector<std::optional<RankState>> StallMonitor::ask(const std::vector<int>& ranks) {
+std::vector<std::optional<RankState>> StallMonitor::Watch::ask(const std::vector<int>& ranks) {
   std::vector<std::optional<RankState>> answers(ranks.size());
-  const Deadline deadline = Deadline::after(options_.silence);
+  const Deadline deadline = Deadline::after(options.silence);
   try {
     std::vector<std::string> keys;
-    const uint64_t question = asked_++;
+    const uint64_t question = asked++;
     for (const int rank : ranks) {
-      keys.push_back(fmt::format("stall/answer/{}/{}/{}", options_.rank, question, rank));
-      const int64_t number = store_->add(fmt::format("stall/count/{}", rank), 1, deadline) - 1;
-      store_->set(fmt::format("stall/ask/{}/{}", rank, number), keys.back(), deadline);
+      keys.push_back(fmt::format("stall/answer/{}/{}/{}", options.rank, question, rank));
+      const int64_t number = store->add(fmt::format("stall/count/{}", rank), 1, deadline) - 1;
+      store->set(fmt::format("stall/ask/{}/{}", rank, number), keys.back(), deadline);
     }
     for (size_t i = 0; i < keys.size(); ++i) {
       try {
-        answers[i] = unpack_state(store_->get(keys[i], deadline));
-        store_->remove(keys[i], deadline);
+        answers[i] = unpack_state(store->get(keys[i], deadline));
+        store->remove(keys[i], deadline);
       } catch (const TimeoutError&) {  // silent so far
       }
     }
@@ -232,31 +270,30 @@ std::vector<std::optional<RankState>> StallMonitor::ask(const std::vector<int>& 
     std::fill(answers.begin(), answers.end(), RankState{.is_known = false});
   }
   // Without the rank that serves the store nobody else can be asked.
-  const auto server = std::find(ranks.begin(), ranks.end(), options_.store_rank);
+  const auto server = std::find(ranks.begin(), ranks.end(), options.store_rank);
   const bool hidden =
       server != ranks.end() && !answers[static_cast<size_t>(server - ranks.begin())];
   for (size_t i = 0; i < ranks.size() && hidden; ++i) {
-    if (ranks[i] != options_.store_rank && !answers[i]) answers[i] = RankState{.is_known = false};
+    if (ranks[i] != options.store_rank && !answers[i]) answers[i] = RankState{.is_known = false};
   }
   return answers;
 }
 
-void StallMonitor::answer(Answers& answers) {
-  Store& store = *answers.store;
-  std::unique_lock lock(answers.mutex);
-  while (answers.state) {
+void StallMonitor::Answers::run() {
+  std::unique_lock lock(mutex);
+  while (state) {
     try {
-      const std::string key = answers.next_question();
+      const std::string key = next_question();
       lock.unlock();
-      const std::string reply = store.get(key, Deadline::after(std::chrono::hours(24)));
+      const std::string reply = store->get(key, Deadline::after(std::chrono::hours(24)));
       lock.lock();
-      if (!answers.state) return;
-      ++answers.heard;
-      const std::string state = pack_state(answers.state());
+      if (!state) return;
+      ++heard;
+      const std::string own = pack_state(state());
       lock.unlock();
       const Deadline soon = Deadline::after(std::chrono::seconds(5));
-      store.remove(key, soon);
-      if (!reply.empty()) store.set(reply, state, soon);
+      store->remove(key, soon);
+      if (!reply.empty()) store->set(reply, own, soon);
     } catch (const TimeoutError&) {    // a quiet day
     } catch (const std::exception&) {  // the store is gone
       return;

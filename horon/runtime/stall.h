@@ -1,13 +1,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "horon/base/time.h"
@@ -74,35 +71,26 @@ class StallMonitor {
     std::function<void(const std::vector<int>& ranks)> lost;  // they are silent
   };
   StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events);
-  // Does not wait for a store that does not answer: its server may be the rank that was lost.
+  // Waits for nobody: neither for ranks that were asked, nor for a store that does not answer,
+  // whose server may be the rank that was lost. A thread that waits for them outlives us; nothing
+  // in `events` is called any more.
   ~StallMonitor();
   StallMonitor(const StallMonitor&) = delete;
   StallMonitor& operator=(const StallMonitor&) = delete;
 
   // Something was submitted. Costs nothing while the monitor is awake.
   void wake() {
-    if (asleep_.load(std::memory_order_relaxed)) wake_up();
+    if (asleep_->load(std::memory_order_relaxed)) wake_up();
   }
 
  private:
+  struct Watch;  // these two outlive us while they wait for others
+  struct Answers;
   void wake_up();
-  void watch();
-  struct Answers;  // outlives us if the store is silent
-  static void answer(Answers& answers);
-  void examine(const LongWait& wait);
-  std::vector<std::optional<RankState>> ask(const std::vector<int>& ranks);
 
-  Options options_;
-  std::shared_ptr<Store> store_;
-  Events events_;
-  std::atomic<bool> asleep_{false};
-  std::mutex mutex_;  // guards stops_
-  std::condition_variable changed_;
-  bool stops_ = false;
-  uint64_t asked_ = 0;        // questions of ours
-  Clock::time_point warned_;  // of the wait that was warned about last
+  std::shared_ptr<Watch> watch_;
+  std::atomic<bool>* asleep_;  // of the watch
   std::shared_ptr<Answers> answers_;
-  std::thread watcher_;
 };
 
 }  // namespace horon

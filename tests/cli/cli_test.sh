@@ -14,6 +14,7 @@ usage() {
   [ "$code" -eq "$want" ] || fail "horon $*: exit code $code, expected $want: $(cat "$work/err")"
   grep -q -e "$pattern" "$work/err" || fail "horon $*: said '$(cat "$work/err")', expected $pattern"
   [ "$(wc -l <"$work/err")" -eq 1 ] || fail "horon $*: more than one line: $(cat "$work/err")"
+  [ ! -s "$work/out" ] || fail "horon $*: says more on stdout: $(cat "$work/out")"
 }
 
 usage 2 "fly" fly
@@ -25,6 +26,12 @@ usage 2 "from 1 to 64" bench allreduce --ranks 0
 usage 2 "from 1 to 64" bench allreduce --ranks two
 usage 2 "unknown MPI" bench allreduce --mpi lam
 usage 2 "cannot be opened" bench allreduce --backends raw_mpi --parts /nowhere
+usage 2 "--backend: .*--backends floor,shm," bench allreduce --backend mpi
+usage 2 "--cross-backend: only hier" bench allreduce --cross-backend gloo
+usage 2 "--timeline: nothing reads it" bench allreduce --timeline t
+usage 2 "--rendezvous: these ranks" bench allreduce --rendezvous here:1
+usage 2 "--backend: " demo --backend mpi
+usage 2 "--bucket-bytes: nothing reads it" demo --bucket-bytes 1MB
 usage 2 "is not a duration" demo --timeout soon
 usage 2 "unknown setting 'tiemout'" info --config <(echo "tiemout = 5s")
 usage 2 "cannot read the settings file" info --config /nowhere/at/all
@@ -37,6 +44,7 @@ for word in bench demo info "Exit codes" " 75 " " 18 "; do grep -q -- "$word" "$
 "$horon" --version | grep -qx "horon [0-9.]*" || fail "--version"
 "$horon" info --algorithms | grep -q two_level || fail "info --algorithms"
 HORON_TIMEOUT=7s "$horon" info --knobs | grep -q "timeout *7s *environment" || fail "info --knobs"
+HOROVOD_GLOO_TIMEOUT_SECONDS=7 "$horon" info --knobs | grep -q "timeout *7s *HOROVOD_GLOO_TIMEOUT_SECONDS" || fail "info --knobs"
 "$horon" info --knobs-md | diff - "$source/docs/knobs.md" || fail "docs/knobs.md is old: make docs"
 "$horon" info | grep -q "mpi_openmpi" || fail "info lists no parts"
 kind=$("$horon" info --kind)

@@ -43,6 +43,9 @@ class InputTest(unittest.TestCase):
     def refuse_run(self, *flags, says, env=None):
         self.refuse("run", "-np", "2", *flags, *STARTED, says=says, env=env)
 
+    def lacks_part(self, name):
+        return any(line.split()[:2] == [name, "absent:"] for line in self.accept("info").splitlines())
+
     def accept(self, *arguments, env=None):
         done = self.horon(*arguments, env=env)
         self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
@@ -160,6 +163,8 @@ class Settings(InputTest):
         self.refuse_run("--backend", "local", says="local")
         self.refuse_run("-H", "localhost:1,127.0.0.1:1", "--backend", "shm", says="hier")
         self.refuse_run("--backend", "nccl", "--parts", "/nowhere", says="nccl")
+        if not any(name.startswith("nvidia") for name in os.listdir("/dev")):  # whatever parts were built
+            self.refuse_run("--backend", "nccl", says=" part 'nccl' " if self.lacks_part("nccl") else "no CUDA device")
         self.accept("run", "-np", "2", "--cross-backend", "mpi", "true")  # one host: not used
         self.accept("run", "-np", "1", "--backend", "self", "true")
 

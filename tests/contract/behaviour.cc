@@ -70,14 +70,34 @@ void grouped_mismatch(Context& context) {
   std::vector<float> a(10, 1.0F);
   std::vector<float> b(10, 1.0F);
   const uint64_t count = comm.rank() == 1 ? 9 : 10;
-  bool thrown = false;
+  std::string said;
   try {
     comm.run(Request::group(
         {Request::all_reduce(view_of(a)), Request::all_reduce(view_of(b).slice(0, count))}));
-  } catch (const UsageError&) {
-    thrown = true;
+  } catch (const UsageError& error) {
+    said = error.what();
   }
-  expect(thrown, "no error");
+  for (const char* words : {"operation 2 of the 2", "rank 1: all_reduce sum f32[9]", "f32[10]"})
+    expect(said.find(words) != std::string::npos, fmt::format("the error is '{}'", said));
+  expect(a == std::vector<float>(10, 1.0F), "a payload moved");
+  said.clear();
+  try {  // numbers of parts that differ, so many that they do not travel with the headers
+    std::vector<Request> many(comm.rank() == 1 ? 2001 : 2000, Request::all_reduce(view_of(a)));
+    comm.run(Request::group(std::move(many)));
+  } catch (const UsageError& error) {
+    said = error.what();
+  }
+  expect(said.find("rank 1: group of 2001 operations") != std::string::npos, said);
+  said.clear();
+  try {
+    std::vector<Request> many(2000, Request::all_reduce(view_of(a)));
+    if (comm.rank() == 1) many[1500] = Request::broadcast(view_of(a), 0);
+    comm.run(Request::group(std::move(many)));
+  } catch (const UsageError& error) {
+    said = error.what();
+  }
+  for (const char* words : {"operation 1501 of the 2000", "rank 1: broadcast f32[10] from root 0"})
+    expect(said.find(words) != std::string::npos, fmt::format("the error is '{}'", said));
   expect(a == std::vector<float>(10, 1.0F), "a payload moved");
 }
 

@@ -6,6 +6,9 @@
  *   thread     rank 0 returns from main while a thread is in horon_wait
  *   waiter     rank 0 calls horon_shutdown while a thread is in horon_wait
  *   unnamed    the same with an operation without a name, which runs elsewhere
+ *   join       the same with a thread in horon_join
+ *   set        the same with a thread in horon_add_process_set
+ *   unset      the same with a thread in horon_remove_process_set
  *   gather     rank 0 calls horon_shutdown with all_gathers in flight that nobody waited for and the others never ask for
  *   late       the same, but the others come while rank 0 is in horon_shutdown
  *   fork       rank 0 forks a child that ends by exit() while the job goes on
@@ -52,7 +55,22 @@ static void* wait_alone(void* name) {
   return NULL;
 }
 
-/* Until the thread sleeps, which it does only in horon_wait. */
+/* What all ranks must call, called alone. */
+static void* call_alone(void* mode) {
+  const int all[2] = {0, 1};
+  waiter_id = (int)syscall(SYS_gettid);
+  if (strcmp(mode, "join") == 0) {
+    waited = horon_join(0, NULL);
+  } else if (strcmp(mode, "set") == 0) {
+    waited = -horon_add_process_set(all, 2);
+  } else {
+    waited = horon_remove_process_set(1);
+  }
+  strncpy(waited_error, horon_last_error(), sizeof(waited_error) - 1);
+  return NULL;
+}
+
+/* Until the thread sleeps, which it does only in horon_wait and its like. */
 static void wait_until_asleep(void) {
   char state = 'R';
   while (waiter_id == 0) usleep(1000);
@@ -67,9 +85,9 @@ static void wait_until_asleep(void) {
   }
 }
 
-static void shut_down_under_a_waiter(char* name) {
+static void shut_down_under_a_waiter(void* (*wait)(void*), char* name) {
   pthread_t waiter;
-  CHECK(pthread_create(&waiter, NULL, wait_alone, name) == 0);
+  CHECK(pthread_create(&waiter, NULL, wait, name) == 0);
   wait_until_asleep();
   CHECK(horon_shutdown() == 0);
   CHECK(pthread_join(waiter, NULL) == 0);
@@ -182,6 +200,8 @@ int main(int argc, char** argv) {
     gather_and_wait("alone");
     gather_and_wait("");
   }
+  const int both[2] = {0, 1};
+  if (strcmp(mode, "unset") == 0) CHECK(horon_add_process_set(both, 2) == 1);
   if (rank != 0) {
     while (kill(pid_of_0, 0) == 0) usleep(5000);
     return 0;
@@ -196,8 +216,10 @@ int main(int argc, char** argv) {
     CHECK(horon_all_gather("alone", data, 1000, HORON_F32, NULL) > 0);
     CHECK(horon_all_gather("", data, 1000, HORON_F32, NULL) > 0);
     CHECK(horon_shutdown() == 0);
+  } else if (strcmp(mode, "waiter") == 0 || strcmp(mode, "unnamed") == 0) {
+    shut_down_under_a_waiter(wait_alone, strcmp(mode, "unnamed") == 0 ? "" : "alone");
   } else {
-    shut_down_under_a_waiter(strcmp(mode, "unnamed") == 0 ? "" : "alone");
+    shut_down_under_a_waiter(call_alone, argv[1]);
   }
   return 0;
 }

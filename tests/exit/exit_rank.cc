@@ -13,6 +13,7 @@
 //          loop      all-reduces until an error, which it prints and returns
 //          calm      as loop, but returns 0
 //          throw     as loop, but rank EARLY throws something of its own; main returns 10
+//          unheard   the same, and the others do not come to operations any more
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -155,11 +156,13 @@ int end(const Place& place, const std::string& how, int early) {
   for (int step = 0; step < 3; ++step) sum_once(place);
   say_much(rank);
   if (how == "flight" || how == "thread") return end_in_flight(place, early, how == "thread");
-  if (how == "loop" || how == "calm" || how == "throw") {
+  if (how == "loop" || how == "calm" || how == "throw" || how == "unheard") {
     std::printf("rank %d pid %d\n", rank, getpid());
     std::fflush(stdout);
     for (int step = 0;; ++step) {
-      if (how == "throw" && rank == early && step == 20) throw std::runtime_error("my own trouble");
+      const bool is_trouble = (how == "throw" || how == "unheard") && step == 20;
+      if (is_trouble && rank == early) throw std::runtime_error("my own trouble");
+      while (is_trouble && how == "unheard") pause();
       sum_once(place);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }

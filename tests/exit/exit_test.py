@@ -122,7 +122,7 @@ class HoronRun(Ending):
 
     def c(self, mode, backend="auto"):
         job = self.check(C, mode, status=7 if mode == "status" else 0, env={"HORON_BACKEND": backend})
-        if mode in ("waiter", "unnamed"):
+        if mode in ("waiter", "unnamed", "join", "set", "unset"):
             self.assertRegex(job.out, "wait gave 1: .*shutdown")
         if mode == "dump":
             self.assertEqual(job.out.count("read the last operations"), 2)
@@ -153,7 +153,7 @@ class HoronRun(Ending):
 
     @unittest.skipIf(NO_C, NO_C)
     def test_c_shutdown_while_something_is_in_flight(self):
-        self.together(self.c, product(("waiter", "unnamed", "gather", "late"), ("auto", "gloo")), 4)
+        self.together(self.c, product(("waiter", "unnamed", "join", "set", "unset", "gather", "late"), ("auto", "gloo")), 4)
 
     @unittest.skipIf(NO_C, NO_C)
     def test_ctypes(self):
@@ -234,8 +234,8 @@ class Mpirun(Cases):
         wait_until(lambda: not any(comm(pid) == "horon_exit_rank" and not is_zombie(pid) for pid in survivors), 15,
                    "the end of the survivors")
 
-    def throws(self, flavour, held, backend):
-        job = self.begin(flavour, 2, CPP, held, "throw", "1", HORON_BACKEND=backend)
+    def throws(self, flavour, held, backend, end="throw"):
+        job = self.begin(flavour, 2, CPP, held, end, "1", HORON_BACKEND=backend)
         _, err = self.finish(job)
         self.assertIn(job.returncode, (10, 9), err)  # MPICH's may tell instead that it killed the others
         self.assertIn("my own trouble", err)
@@ -255,12 +255,13 @@ class Mpirun(Cases):
         self.together(self.calm, product(("openmpi", "mpich"), ("comm", "late"), ("auto",)), 2)
 
     def test_a_rank_that_throws(self):
-        cases = [("stack", "auto"), ("late", "gloo"), ("comm", "mpi")]
+        cases = [("stack", "auto"), ("late", "gloo"), ("comm", "mpi"), ("stack", "auto", "unheard"), ("stack", "mpi", "unheard")]
         self.together(self.throws, [(flavour, *case) for flavour in ("openmpi", "mpich") for case in cases], 2)
 
     def test_good_ends(self):
         cases = list(product(("stack",), ("exit",), ("auto", "mpi", "gloo")))
         cases += product(("late", "comm") + ("c",) * (not NO_C), ("return",), ("auto", "mpi"))
+        cases += product(("c",) * (not NO_C), ("fork",), ("mpi",))  # the child does not end MPI for its parent
         self.together(self.ends_well, [(flavour, *case) for flavour in ("openmpi", "mpich") for case in cases], 2)
 
 

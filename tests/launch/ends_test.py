@@ -100,6 +100,21 @@ class Failures(LaunchTest):
                 self.assertLessEqual(len(job.err.strip().splitlines()), 2, job.err)
 
 
+    def test_a_mistake_that_every_rank_finds_is_said_once(self):
+        job = run("-np", "8", HORON, "info", "--colour")
+        self.assertEqual(job.status, 2, job.err)
+        said, verdict = job.err.splitlines()
+        self.assertRegex(said, r"^\[\d\] horon: .*--colour")
+        self.assertRegex(verdict, r"^horon run: rank \d on localhost ended with status 2$")
+        # Where it is not the last word, or not of misuse, everything is shown as it came.
+        job = run("-np", "3", "sh", "-c", "echo horon: hm >&2; echo more $HORON_RANK >&2")
+        self.assertEqual(sorted(job.err.splitlines()),
+                         sorted(line for r in range(3) for line in (f"[{r}] horon: hm", f"[{r}] more {r}")))
+        for rank in range(3):
+            self.assertLess(job.err.index(f"[{rank}] horon: hm"), job.err.index(f"[{rank}] more"))
+        job = run("-np", "3", "sh", "-c", "echo horon: hm >&2")
+        self.assertEqual(sorted(job.err.splitlines()), [f"[{r}] horon: hm" for r in range(3)])
+
     def test_the_exit_codes_of_the_help_are_those_of_the_docs(self):
         text = subprocess.run([HORON, "--help"], capture_output=True, text=True).stdout
         told = re.findall(r"(?m)^ +(\d+)  (.*)$", text[text.index("Exit codes:"):])

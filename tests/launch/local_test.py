@@ -190,6 +190,13 @@ class Environment(LaunchTest):
             self.assertIn(f"{flag}: nothing to do", job.err)
         self.assertIn("Gloo", run("-cb").out)
 
+    def test_variables_for_horovod(self):
+        job = run("-np", "3", RANK, "sum", env={"HOROVOD_CYCLE_TIME": "5", "HOROVOD_LOG_LEVEL": "warning"})
+        self.assert_good(job)
+        self.assertEqual(job.err.count("\n"), 1, job.err)
+        self.assertRegex(job.err, r"^\[0\] .*HOROVOD_CYCLE_TIME has no meaning here")
+        self.assertIn("HOROVOD_LOG_LEVEL", run("-np", "2", RANK, "sum", env={"HOROVOD_LOG_LEVEL": "loud"}).err)
+
     def test_backends_are_built_through_the_store(self):
         for backend in ("shm", "gloo"):
             job = run("-np", "3", "--backend", backend, RANK, "sum")

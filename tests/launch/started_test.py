@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -79,6 +80,27 @@ class Mpi(LaunchTest):
             job = run("--mpi", "-np", "2", "sh", "-c", "exit 5", env={"PATH": folder + ":" + os.environ["PATH"]})
             self.assertEqual(job.status, 5, job.err)
 
+
+    def test_the_line_of_a_dry_run_does_the_same_in_a_shell(self):
+        for version in ("mpirun (Open MPI) 4.1.4", "HYDRA build details"):
+            with self.subTest(version), tempfile.TemporaryDirectory() as folder:
+                with open(folder + "/mpirun", "w") as file:  # writes down how it was called
+                    file.write(f"#!{sys.executable}\nimport json, os, sys\n"
+                               f"if sys.argv[1:] == ['--version']: sys.exit(print({version!r}))\n"
+                               "named = {name: os.environ[name] for name in ('HORON_TIMEOUT', 'ODD')}\n"
+                               f"json.dump([sys.argv, named], open({folder + '/called'!r}, 'w'))\n")
+                os.chmod(folder + "/mpirun", 0o755)
+                env = {"PATH": folder + ":" + os.environ["PATH"]}
+                odd = "it's $HOME `x` \"y\"\n* \\ #"
+                job = ["--mpi", "-np", "2", "--timeout", "5s", "-x", f"ODD={odd}", "./a program", "", odd, "~", "a;b", "--x=1"]
+                self.assert_good(run(*job, env=env))
+                real = json.loads(read(folder + "/called"))
+                line = run("--dry-run", *job, env=env).out
+                os.unlink(folder + "/called")
+                # The shell that the line is pasted into has only what everybody has.
+                subprocess.run(["sh", "-c", line], check=True, env=dict(os.environ, **env), timeout=30)
+                self.assertEqual(json.loads(read(folder + "/called")), real)
+                self.assertEqual(real[0][-6:], ["./a program", "", odd, "~", "a;b", "--x=1"])
 
     def test_long_lines_through_open_mpi_are_whole(self):
         if not shutil.which("mpirun.openmpi"):
