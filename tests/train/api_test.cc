@@ -424,6 +424,82 @@ TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
   EXPECT_EQ(pack_safetensors(resumed.optimizer), pack_safetensors(straight.optimizer));
 }
 
+// Whatever the picture: class 0 first, 1 next, and so on. What is right then is known by counting.
+struct Fixed final : Model {
+  torch::Tensor weight;
+  explicit Fixed(const ModelShape&) { weight = register_parameter("weight", torch::zeros({1})); }
+  torch::Tensor forward(torch::Tensor x) override {
+    return (9 - torch::arange(10, torch::kFloat32)).expand({x.size(0), 10}) + 0 * weight;
+  }
+};
+
+TEST(Trainer, EvaluatesToWhatCanBeCounted) {
+  DatasetRequest request;
+  request.name = "shapes10";
+  request.split = "test";
+  const auto set = open_dataset(request);
+  long double loss = 0;
+  uint64_t top1 = 0;
+  uint64_t top5 = 0;
+  long double all = 0;
+  for (int c = 0; c < 10; ++c) all += std::exp(static_cast<long double>(9 - c));
+  std::vector<uint8_t> scratch;
+  for (uint64_t i = 0; i < set->size(); ++i) {
+    const int64_t label = set->read(i, scratch).label;
+    top1 += label == 0 ? 1 : 0;
+    top5 += label < 5 ? 1 : 0;
+    loss += std::log(all) - static_cast<long double>(9 - label);
+  }
+  const auto count = static_cast<double>(set->size());
+  ASSERT_GT(top1, 0U);
+  for (const int ranks : {1, 3}) {
+    const Folder folder;
+    TrainConfig config = small_config(folder);
+    config.train_epochs = 1;
+    Ingredients ingredients;
+    ingredients.model = [](const ModelShape& shape) { return std::make_shared<Fixed>(shape); };
+    const TrainResult result = train_on(ranks, config, ingredients);
+    EXPECT_DOUBLE_EQ(result.test_top1, static_cast<double>(top1) / count);
+    EXPECT_DOUBLE_EQ(result.test_top5, static_cast<double>(top5) / count);
+    EXPECT_NEAR(result.test_loss, static_cast<double>(loss) / count, 1e-5);
+    EXPECT_EQ(result.test_samples, set->size());
+  }
+}
+
+// What people read names what they brought, and how they go on.
+TEST(Trainer, SpeaksOfTheProgramsOwnModel) {
+  const Folder folder;
+  TrainConfig config = small_config(folder);
+  Ingredients ingredients;
+  ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
+  ingredients.dataset = [](const std::string& split) -> std::shared_ptr<Dataset> {
+    if (split == "test") return nullptr;
+    PackedPictures pictures;
+    pictures.info = {"own_pictures", split, 4, 4, 3, 2, {}};
+    pictures.pixels.assign(40 * 48, 7);
+    for (int64_t i = 0; i < 40; ++i) pictures.labels.push_back(i % 2);
+    pictures.files = {{0, "memory"}};
+    return make_packed(std::move(pictures));
+  };
+  struct Stop final : Callback {
+    void on_step_begin(Moment& moment) override {
+      if (moment.state.step == 2) raise(SIGTERM);
+    }
+  };
+  ingredients.callbacks.push_back([](int) { return std::make_unique<Stop>(); });
+  config.train_epochs = 1000;
+  testing::internal::CaptureStdout();
+  const TrainResult result = Trainer(config, ingredients).train();
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_NE(said.find("Tiny on own_pictures"), std::string::npos) << said;
+  EXPECT_NE(said.find("there is nothing to test on"), std::string::npos);
+  EXPECT_EQ(said.find("resnet_tiny"), std::string::npos) << said;
+  EXPECT_EQ(said.find("horon train"), std::string::npos) << said;
+  EXPECT_NE(said.find("train_api_test"), std::string::npos) << said;  // this program
+  EXPECT_EQ(result.test_samples, 0U);
+}
+
 TEST(Trainer, RunTakesFunctionsAsMoxingDid) {
   const Folder folder;
   RunArguments arguments;

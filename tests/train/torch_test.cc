@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -32,6 +33,12 @@ struct Batch {
   }
   Replica::Samples samples() const { return {pixels.data(), labels, numbers, 0}; }
 };
+
+float value_of(const NamedTensor& tensor, size_t i) {
+  float value = 0;
+  std::memcpy(&value, tensor.bytes.data() + 4 * i, 4);
+  return value;
+}
 
 TEST(Parity, OurStepsAreLibTorchsOwn) {
   TrainConfig config;
@@ -63,12 +70,9 @@ TEST(Parity, OurStepsAreLibTorchsOwn) {
   for (const auto& [name, tensor] : ours) {
     const std::string& other = theirs.at(name).bytes;
     ASSERT_EQ(tensor.bytes.size(), other.size()) << name;
-    for (size_t i = 0; i < other.size(); i += 4) {
-      float a = 0;
-      float b = 0;
-      std::memcpy(&a, tensor.bytes.data() + i, 4);
-      std::memcpy(&b, other.data() + i, 4);
-      ASSERT_NEAR(a, b, 2e-4 + 2e-3 * std::abs(b)) << name;
+    for (size_t i = 0; i < other.size() / 4; ++i) {
+      const float b = value_of(theirs.at(name), i);
+      ASSERT_NEAR(value_of(tensor, i), b, 2e-4 + 2e-3 * std::abs(b)) << name;
     }
   }
 }
@@ -159,6 +163,51 @@ TEST(ExactSync, IsTheSumOfItsShards) {
                 sync->slices()[i].name);
   const auto got = replica.read_statistics();
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], statistics[i], 1e-5) << i;
+}
+
+// The first step is linear in the gradient. So what n ranks come to, batch norm's statistics
+// included, is the average, by samples, of what LibTorch alone comes to with each rank's part.
+TEST(FastSync, OneStepOfManyRanksIsTheAverageOfLibTorchsOwn) {
+  TrainConfig config;
+  config.weight_decay = 0;
+  config.learning_rate = 0.05;
+  const Batch batch(22, 3);
+  const std::vector<std::vector<size_t>> parts = {{22}, {12, 10}, {10, 8, 4}};
+  for (const auto& counts : parts) {
+    std::map<std::string, std::vector<double>> wanted;
+    size_t first = 0;
+    for (const size_t count : counts) {
+      BareLoop alone(config, {});
+      alone.step(part_of(batch, first, count));
+      first += count;
+      for (const auto& [name, tensor] : alone.state()) {
+        if (tensor.dtype != "F32") continue;
+        auto& sum = wanted[name];
+        sum.resize(tensor.bytes.size() / 4);
+        for (size_t i = 0; i < sum.size(); ++i)
+          sum[i] += value_of(tensor, i) * static_cast<double>(count) / 22.0;
+      }
+    }
+    auto world = make_local_world(static_cast<int>(counts.size()));
+    std::vector<std::jthread> ranks;
+    first = 0;
+    for (size_t rank = 0; rank < counts.size(); ++rank) {
+      ranks.emplace_back([&, rank, first] {
+        Replica replica(config, {}, Replica::Options{});
+        Runtime runtime(std::move(world[rank]));
+        const auto sync = make_fast_sync(runtime, replica);
+        const auto optimizer = make_optimizer(config, sync->slices());
+        sync->step({{{rank, part_of(batch, first, counts[rank])}}}, {22}, {});
+        optimizer->step(sync->slices(), config.learning_rate);
+        for (const auto& [name, tensor] : replica.state()) {
+          if (tensor.dtype != "F32") continue;
+          for (size_t i = 0; i < wanted.at(name).size(); ++i)
+            ASSERT_NEAR(value_of(tensor, i), wanted.at(name)[i], 2e-5) << name << " " << i;
+        }
+      });
+      first += counts[rank];
+    }
+  }
 }
 
 // Two ranks with parts of a batch, batch norm over both: gradients and statistics of the whole.

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from support import EXACT, HORON, SLACK, SMALL, command, digest, losses, run, tensors
+from support import EXACT, HORON, SLACK, SMALL, command, digest, finish, losses, read_log, run, tensors
 
 
 class Runs(unittest.TestCase):
@@ -101,6 +101,8 @@ class Kills(Runs):
     def test_at_every_step_of_a_save(self):
         places = ["before_folder:2", "before_file:3", "after_file:3", "before_file:4", "after_file:4", "before_manifest:2",
                   "after_manifest:2", "before_rename:2", "after_rename:2", "before_remove:1", "before_file:1", "before_rename:1"]
+        # Inside the writing of a file: the lock, the settings, then six files of two checkpoints.
+        places += [f"{name}:{n}" for name in ("file_created", "file_written", "file_synced", "file_renamed") for n in (1, 2, 3, 5, 7)]
         for i, place in enumerate(places):
             folder = self.at(place)
             first, second = 1 + i % 3, 1 + (i + 1) % 3
@@ -108,20 +110,21 @@ class Kills(Runs):
             self.assertFalse(os.path.exists(os.path.join(folder, "ckpt-00000012")), place)
             run(second, *self.SAVING, "--model_dir", folder)
             self.check_end(folder)
-            self.assertEqual([name for name in os.listdir(folder) if "part" in name], [], place)
+            self.assertEqual([name for name in os.listdir(folder) if "part" in name or "lock" in name], [], place)
 
     def test_at_random_moments(self):
         chance = random.Random(os.environ.get("HORON_TEST_SEED", "7"))
         for i in range(int(os.environ.get("HORON_TEST_KILLS", "20"))):
             folder = self.at(str(i))
-            process = subprocess.Popen(command(1 + i % 2, *self.SAVING, "--model_dir", folder), stdout=subprocess.DEVNULL,
+            first, second = [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b][i % 6]
+            process = subprocess.Popen(command(first, *self.SAVING, "--model_dir", folder), stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL, start_new_session=True)
             try:
                 process.wait(chance.uniform(0.2, 1.2))
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            run(1 + (i + 1) % 3, *self.SAVING, "--model_dir", folder)
+            run(second, *self.SAVING, "--model_dir", folder)
             self.check_end(folder)
 
     def test_a_signal_makes_one_checkpoint_and_says_how_to_go_on(self):
@@ -324,15 +327,54 @@ class Commands(Runs):
         self.assertIn("--drop_remainder", run(2, *SMALL, "--train_samples", 98, "--sync_batch_norm", "--model_dir", self.at("x"), code=None))
         self.assertIn("leave one of the two out", run(1, *EXACT, "--sync_batch_norm", "--model_dir", self.at("x"), code=2))
 
-    def test_accumulated_batches(self):
-        run(2, *SMALL, "--backward_passes_per_step", 2, "--max_number_of_steps", 4, "--model_dir", self.at("a"))
-        self.assertTrue(os.path.exists(self.at("a", "ckpt-00000004")))
-
     def test_every_model_and_type_takes_a_step(self):
-        for model in ("lenet", "workshop_cnn", "resnet_v1_20", "resnet_v1_18", "resnet_v1_50"):
-            run(1, "--model", model, "--train_samples", 8, "--batch_size", 4, "--max_number_of_steps", 1, "--epochs_between_evals", 0,
-                "--validation_split", 4, "--model_dir", self.at(model))
+        for model in ("lenet", "workshop_cnn", "resnet_tiny", "resnet_v1_18", "resnet_v1_20", "resnet_v1_50", "resnet_v1_50_slim", "resnet_v1_56",
+                      "resnet_v1_110"):
+            run(1, "--model", model, "--train_samples", 8, "--batch_size", 4, "--max_number_of_steps", 1, "--skip_eval", "--model_dir", self.at(model))
+            before = tensors(self.at(model, "ckpt-00000001", "model.safetensors"))
+            run(1, "--model_dir", self.at(model), "--max_number_of_steps", 2)
+            after = tensors(self.at(model, "ckpt-00000002", "model.safetensors"))
+            moved = [name for name in before if before[name] != after[name]]
+            self.assertGreater(len(moved), len(before) // 2, model)
         run(1, *SMALL, "--dtype", "bf16", "--max_number_of_steps", 2, "--model_dir", self.at("bf16"))
+
+
+class Learning(unittest.TestCase):
+    def test_what_make_run_trains_is_learned(self):
+        """And the console, the log and the picture say the same."""
+        with tempfile.TemporaryDirectory() as folder:
+            said = run(2, "--model_dir", folder)
+            top1, top5, loss = map(float, re.search(r"test +top-1 (\S+) %, top-5 (\S+) %, loss (\S+), 2000 samples", said).groups())
+            self.assertGreaterEqual(top1, 95)
+            entries = read_log(folder)
+            last = [entry for entry in entries if "test_top1" in entry][-1]
+            self.assertAlmostEqual(100 * last["test_top1"], top1, places=2)
+            self.assertAlmostEqual(100 * last["test_top5"], top5, places=2)
+            self.assertAlmostEqual(last["test_loss"], loss, places=4)
+            self.assertEqual(re.findall(r"epoch +(\d+)\.00 +step +(\d+) +test loss", said), [(str(n), str(79 * n)) for n in range(1, 11)])
+            self.assertRegex(said, r"steps +790 \(10\.0 epochs\) in \S+ s, \d+ images/s")
+            lines = [line for line in said.splitlines() if re.match(r"\[0\] step \d+/790 ", line)]
+            self.assertEqual(len(lines), 790 // 20)
+            for line in lines:
+                step, epoch, shown, rate = re.search(r"step (\d+)/790 +epoch (\S+) +loss (\S+) +rate (\S+) +\d+ images/s", line).groups()
+                entry = next(one for one in entries if one["step"] == int(step) and "loss" in one)
+                self.assertAlmostEqual(entry["loss"], float(shown), places=4)
+                self.assertAlmostEqual(entry["epoch"], float(epoch), places=2)
+                self.assertAlmostEqual(entry["learning_rate"], float(rate), places=4)
+            self.check_picture(folder, [entry["test_top1"] for entry in entries if "test_top1" in entry],
+                               [entry["loss"] for entry in entries if "loss" in entry])
+
+    def check_picture(self, folder, accuracies, losses_there):
+        """The curves in the SVG are those of the log: as many points, up where the numbers are higher."""
+        finish([HORON, "plot", folder])
+        with open(os.path.join(folder, "curves.svg")) as file:
+            curves = [[tuple(map(float, point.split(","))) for point in curve.split()] for curve in re.findall(r'<polyline[^>]*points="([^"]+)"', file.read())]
+        self.assertEqual([len(curve) for curve in curves[:2]], [len(accuracies), len(losses_there)])
+        for curve, values in zip(curves, (accuracies, losses_there)):
+            for (a, b), (x, y) in zip(zip(values, values[1:]), zip(curve, curve[1:])):
+                self.assertLess(x[0], y[0])
+                if abs(a - b) > 0.01:
+                    self.assertEqual(a < b, x[1] > y[1], (a, b, x, y))  # y counts downwards
 
 
 if __name__ == "__main__":
