@@ -12,6 +12,7 @@
 #include "horon/train/trainer.h"
 
 namespace horon {
+using train::average_statistics;
 using train::broadcast_optimizer_state;
 using train::broadcast_parameters;
 using train::DistributedOptimizer;

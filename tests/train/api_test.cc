@@ -231,6 +231,70 @@ TEST(Broadcast, BringsStateOfOptimizersToEveryRank) {
   });
 }
 
+// Every kind of buffer that a module may have.
+struct Buffered : torch::nn::Module {
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::BatchNorm1d without{nullptr};
+  torch::Tensor doubles, table, mask;
+  Buffered() {
+    norm = register_module("norm", torch::nn::BatchNorm1d(4));
+    without = register_module(
+        "without",
+        torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(4).track_running_stats(false)));
+    doubles = register_buffer("doubles", torch::zeros({2, 3}, torch::kFloat64).t());
+    table = register_buffer("table", torch::zeros({3}, torch::kInt32));
+    mask = register_buffer("mask", torch::zeros({2}, torch::kBool));
+  }
+};
+
+TEST(Statistics, AreAveragedOverRanksAndOthersAreLeftAlone) {
+  constexpr int kRanks = 3;
+  std::vector<std::shared_ptr<Buffered>> nets;
+  std::vector<std::map<std::string, torch::Tensor>> before(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    nets.push_back(std::make_shared<Buffered>());
+    Buffered& net = *nets.back();
+    for (int step = 0; step <= rank; ++step)
+      net.norm(torch::sin(torch::arange(24, torch::kFloat32) * (step + rank + 1)).view({6, 4}));
+    net.doubles.copy_(torch::arange(6, torch::kFloat64).view({3, 2}) * (0.1 * (rank + 1)));
+    net.table.fill_(rank);
+    net.mask.fill_(rank == 1);
+    for (const auto& item : net.named_buffers())
+      if (item.value().defined()) before[rank][item.key()] = item.value().clone();
+    for (const auto& item : net.named_parameters()) {
+      torch::NoGradGuard guard;
+      item.value().add_(rank);
+      before[rank][item.key()] = item.value().detach().clone();
+    }
+  }
+  on_ranks(kRanks, [&](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    average_statistics(session, *nets[static_cast<size_t>(session.rank())]);
+  });
+  for (const char* name : {"norm.running_mean", "norm.running_var", "doubles"}) {
+    const torch::Tensor mean =
+        (before[0][name].to(torch::kFloat64) + before[1][name] + before[2][name]) / 3;
+    EXPECT_GT((before[0][name] - before[1][name]).abs().max().item<double>(), 0.01) << name;
+    for (const auto& net : nets) {
+      const torch::Tensor now = net->named_buffers()[name];
+      EXPECT_LT((now - mean).abs().max().item<double>(), 1e-6) << name;
+      EXPECT_TRUE(torch::equal(now, nets[0]->named_buffers()[name])) << name;
+    }
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Buffered& net = *nets[static_cast<size_t>(rank)];
+    for (const char* name : {"norm.num_batches_tracked", "table", "mask"})
+      EXPECT_TRUE(torch::equal(net.named_buffers()[name], before[rank][name])) << name;
+    for (const auto& item : net.named_parameters())
+      EXPECT_TRUE(torch::equal(item.value(), before[rank][item.key()])) << item.key();
+  }
+  on_ranks(kRanks, [&](std::unique_ptr<Communicator> comm) {  // undefined buffers are passed over
+    Session session(std::move(comm));
+    broadcast_parameters(session, *nets[static_cast<size_t>(session.rank())], 1);
+  });
+  for (const auto& net : nets) EXPECT_TRUE(torch::equal(net->table, before[1]["table"]));
+}
+
 // A user's own model, with a loss of its own.
 struct Tiny final : Model {
   torch::nn::Linear layer{nullptr};
