@@ -16,7 +16,11 @@ using train::average_statistics;
 using train::broadcast_optimizer_state;
 using train::broadcast_parameters;
 using train::DistributedOptimizer;
+using train::Ingredients;
 using train::run;
+using train::RunArguments;
+using train::TrainConfig;
 using train::Trainer;
+using train::TrainResult;
 }  // namespace horon
 #endif

@@ -7,7 +7,8 @@
 
 #include "horon/runtime/session.h"
 
-// For programs with a training loop of their own: three lines make it train on many ranks.
+// For programs with a training loop of their own: these lines make it train on many ranks, each on
+// its part of every batch (docs/cpp.md).
 //
 //   horon::Session session;
 //   horon::broadcast_parameters(session, *model);
