@@ -124,5 +124,8 @@ int main(int argc, char** argv) {
   } catch (const horon::Error& error) {
     std::fprintf(stderr, "trainer: %s\n", error.what());
     return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "trainer: %s\n", error.what());
+    return 1;
   }
 }
