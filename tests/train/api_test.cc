@@ -109,6 +109,46 @@ TEST(DistributedOptimizer, DoesOnManyRanksWhatLibTorchDoesAlone) {
   }
 }
 
+// Sums of losses divided by the whole batch; gradients are clipped between synchronize() and
+// step().
+TEST(DistributedOptimizer, SumsUnequalPartsAndLetsThemBeClipped) {
+  const auto loss_of = [](Net& net, int64_t step, int64_t first, int64_t count) {
+    auto [x, y] = samples_of(step, 12);
+    const auto how = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum);
+    return torch::nn::functional::cross_entropy(net.forward(x.narrow(0, first, count)),
+                                                y.narrow(0, first, count), how) /
+           12;
+  };
+  const auto alone = seeded_net(5);
+  torch::optim::SGD plain(alone->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+  for (int64_t step = 0; step < 20; ++step) {
+    plain.zero_grad();
+    loss_of(*alone, step, 0, 12).backward();
+    EXPECT_GT(torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.02), 0.02);
+    plain.step();
+  }
+  on_ranks(3, [&](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    DistributedOptimizer optimizer(
+        session,
+        std::make_unique<torch::optim::SGD>(net->parameters(),
+                                            torch::optim::SGDOptions(0.5).momentum(0.9)),
+        net->named_parameters(), {.averages = false});
+    const std::vector<std::pair<int64_t, int64_t>> parts = {{0, 6}, {6, 1}, {7, 5}};
+    const auto [first, count] = parts[static_cast<size_t>(session.rank())];
+    for (int64_t step = 0; step < 20; ++step) {
+      optimizer.zero_grad();
+      loss_of(*net, step, first, count).backward();
+      optimizer.synchronize();
+      torch::nn::utils::clip_grad_norm_(net->parameters(), 0.02);
+      optimizer.step();
+    }
+    EXPECT_LT(distance(*net, *alone), 1e-5);
+    EXPECT_EQ(optimizer.mended(), 0U);
+  });
+}
+
 TEST(DistributedOptimizer, MendsGradientsThatLeftTheirBuckets) {
   on_ranks(2, [](std::unique_ptr<Communicator> comm) {
     Session session(std::move(comm));
