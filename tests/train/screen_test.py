@@ -1,9 +1,12 @@
 """The progress bar under `horon run`: on a terminal, and nowhere else."""
+import fcntl
 import os
 import pty
 import re
+import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 
 HORON = os.path.join(os.environ["HORON_BIN"], "horon")
@@ -11,10 +14,11 @@ TRAIN = [HORON, "train", "--train_samples", "200", "--batch_size", "50", "--trai
 BAR = re.compile(rb"\r\[0\] \[#*\.*\] step (\d+)/12  loss \S+  \S+ images/s")
 
 
-def on_terminal(*arguments):
+def on_terminal(*arguments, columns=0):
     """Everything that a terminal gets."""
     child, terminal = pty.fork()
     if child == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24 if columns else 0, columns, 0, 0))
         os.environ["NO_COLOR"] = "1"
         os.execv(HORON, [HORON, *arguments])
     said = b""
@@ -58,6 +62,12 @@ class Screen(unittest.TestCase):
         self.assertEqual(len([row for row in rows if row.startswith("[0] epoch ")]), 3, rows)
         for row in rows[:-1]:
             self.assertRegex(row, r"^(\[0\]|\d\d:\d\d)", rows)
+
+    def test_a_narrow_terminal_is_not_wrapped(self):
+        said = on_terminal("run", "-np", "2", *TRAIN, self.at("run"), columns=40)
+        bars = re.findall(rb"\r(\[0\] \[#*\.*\] step[^\r\n]*)", said)
+        self.assertGreater(len(bars), 3, said)
+        self.assertEqual({len(bar) for bar in bars}, {39})
 
     def test_errors_replace_it_too(self):
         script = r"printf '\rten per cent of it'; echo wrong >&2; printf '\r20 %%'; printf '\rdone\n'; printf '\rlast'"
