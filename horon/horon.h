@@ -12,10 +12,15 @@
 #include "horon/train/trainer.h"
 
 namespace horon {
+using train::average_statistics;
 using train::broadcast_optimizer_state;
 using train::broadcast_parameters;
 using train::DistributedOptimizer;
+using train::Ingredients;
 using train::run;
+using train::RunArguments;
+using train::TrainConfig;
 using train::Trainer;
+using train::TrainResult;
 }  // namespace horon
 #endif

@@ -1,7 +1,8 @@
 // All-reduce between the ranks of a job, however it was started:
-//   horon run -np 4 all_reduce        mpirun -np 4 all_reduce        srun -n 4 all_reduce
+//   horon run -np 4 example_all_reduce       mpirun -np 4 example_all_reduce
 // Started alone it makes four ranks of threads.
 #include <cstdio>
+#include <string>
 #include <thread>
 
 #include "horon/base/error.h"
@@ -28,12 +29,17 @@ void run() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    const bool asked = std::string(argv[1]) == "--help";
+    std::fputs("usage: all_reduce, alone or under `horon run -np N`\n", asked ? stdout : stderr);
+    return asked ? 0 : 2;
+  }
   try {
     run();
     return 0;
   } catch (const horon::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "all_reduce: %s\n", error.what());
     return static_cast<int>(error.exit_code());
   }
 }

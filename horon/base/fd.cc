@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -54,6 +55,11 @@ void write_private_file(const std::string& path, const std::string& bytes) {
     if (put < 0 && errno != EINTR) throw io_error("write " + path);
     if (put > 0) done += static_cast<size_t>(put);
   }
+}
+
+std::string file_identity(int fd) {
+  struct stat file {};
+  return fstat(fd, &file) == 0 ? fmt::format("{}:{}", file.st_dev, file.st_ino) : "";
 }
 
 }  // namespace horon

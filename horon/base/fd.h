@@ -47,4 +47,7 @@ std::string read_small_file(const std::string& path, size_t limit = 1U << 20);
 // Makes the file with mode 0600; IoError if there is one already.
 void write_private_file(const std::string& path, const std::string& bytes);
 
+// "DEVICE:INODE" of what is open there, one of its kind on this host; empty if nothing is.
+std::string file_identity(int fd);
+
 }  // namespace horon

@@ -102,6 +102,7 @@ class Agent {
   void start_ranks(const StartRanks& start) {
     Environment common = process_environment();
     const bool threads_given = common.contains("OMP_NUM_THREADS");
+    common.erase("HORON_TERMINAL");
     for (const auto& [name, value] : parse_environment(start.environment)) common[name] = value;
     const bool threads_sent = parse_environment(start.environment).contains("OMP_NUM_THREADS");
     common["HORON_SECRET_FILE"] = options_.folder + "/secret";
@@ -135,6 +136,10 @@ class Agent {
       return say(RankEnded{number, kNotStarted, "out of descriptors"});
     Fd err_read(err[0]);
     const Fd err_write(err[1]);
+    // A rank whose stdout is this very pipe, not a file or another pipe, has a terminal at its end.
+    for (std::string& pair : what.environment) {
+      if (pair == "HORON_TERMINAL=1") pair = "HORON_TERMINAL=" + file_identity(out_write.get());
+    }
     what.out = out_write.get();
     what.err = err_write.get();
     try {

@@ -12,9 +12,9 @@ namespace horon::launch {
 namespace {
 
 // Set for each rank by its agent; a launcher that is itself a rank must not pass its own on.
-constexpr std::array<std::string_view, 9> kPlaceNames = {"RANK",       "SIZE",       "LOCAL_RANK",
-                                                         "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE",
-                                                         "HOSTNAME",   "AGENT_ID",   "SECRET_FILE"};
+constexpr std::array<std::string_view, 10> kPlaceNames = {
+    "RANK",       "SIZE",     "LOCAL_RANK", "LOCAL_SIZE",  "CROSS_RANK",
+    "CROSS_SIZE", "HOSTNAME", "AGENT_ID",   "SECRET_FILE", "TERMINAL"};
 
 bool is_place_name(std::string_view name) {
   return std::any_of(kPlaceNames.begin(), kPlaceNames.end(), [&](std::string_view tail) {

@@ -166,6 +166,8 @@ class Launcher {
       }
     }
     for (const auto& [name, value] : plan_.environment) environment[name] = value;
+    environment.erase("HORON_TERMINAL");
+    if (shows_bars(plan_.output)) environment["HORON_TERMINAL"] = "1";
     std::vector<Endpoint> endpoints;
     for (const Endpoint& endpoint : server_->endpoints()) {
       if (is_loopback(endpoint.host) == link.is_local()) endpoints.push_back(endpoint);

@@ -229,6 +229,31 @@ TEST(Lines, AreNeverTorn) {
   EXPECT_EQ(cutter.held(), 0U);
 }
 
+TEST(Lines, BarsAreNoneOfThemOnATerminal) {
+  using Some = std::vector<std::string>;
+  LineCutter cutter(true);
+  const auto now = Clock::now();
+  EXPECT_EQ(cutter.feed("first\nhalf", now), Some{"first"});
+  EXPECT_EQ(cutter.bar(), std::nullopt);
+  EXPECT_EQ(cutter.feed(" line\r", now), Some{});  // perhaps of a line's end
+  EXPECT_EQ(cutter.bar(), std::nullopt);
+  EXPECT_EQ(cutter.feed("\n\r10%", now + std::chrono::seconds(2)), Some{"half line"});
+  EXPECT_EQ(cutter.bar(), "10%");
+  EXPECT_EQ(cutter.feed("\r20%\r30%", now + std::chrono::seconds(4)), Some{});
+  EXPECT_EQ(cutter.bar(), "30%");
+  EXPECT_EQ(cutter.feed("\r", now), Some{});
+  EXPECT_EQ(cutter.bar(), "30%");
+  EXPECT_EQ(cutter.feed("    \rdone\nnext", now), Some{"done"});
+  EXPECT_EQ(cutter.bar(), std::nullopt);
+  EXPECT_EQ(cutter.rest(), "next");
+  EXPECT_EQ(cutter.feed("\r90%", now), Some{});
+  EXPECT_EQ(cutter.rest(), "90%");
+  EXPECT_EQ(cutter.held(), 0U);
+  EXPECT_EQ(cutter.rest(), std::nullopt);
+  EXPECT_EQ(cutter.feed("\r", now), Some{});
+  EXPECT_EQ(cutter.bar(), "");
+}
+
 TEST(Mpi, HostsAreCountedNotSlots) {
   const auto place = [](int rank, int local_rank, int local_size) {
     return Place{rank, 4, local_rank, local_size, -1, -1};

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ constexpr size_t kLongLine = 64U << 10;
 constexpr size_t kLastLines = 10;
 constexpr size_t kManyErrors = 100;
 constexpr std::string_view kErrorMark = "horon: ";
+constexpr size_t kColourBytes = 9;  // of a prefix
 
 // False if they could not be written.
 bool write_all(int fd, std::string_view bytes) {
@@ -57,6 +59,7 @@ std::vector<std::string> LineCutter::feed(std::string_view bytes, Clock::time_po
   for (size_t end = bytes.find('\n'); end != bytes.npos; end = bytes.find('\n')) {
     buffer_.append(bytes.substr(0, end));
     if (buffer_.ends_with('\r')) buffer_.pop_back();
+    if (bars_) buffer_.erase(0, buffer_.rfind('\r') + 1);  // npos + 1 is 0
     lines.push_back(std::exchange(buffer_, {}));
     bytes.remove_prefix(end + 1);
   }
@@ -68,6 +71,10 @@ std::vector<std::string> LineCutter::feed(std::string_view bytes, Clock::time_po
   const size_t at = std::string_view(buffer_).substr(from, buffer_.size() - 1 - from).rfind('\r');
   const size_t carriage = at == bytes.npos ? 0 : from + at;
   if (carriage == 0) return lines;
+  if (bars_) {
+    buffer_.erase(0, carriage);  // the carriage says that it is a bar
+    return lines;
+  }
   const size_t before = buffer_.rfind('\r', carriage - 1);
   const size_t start = before == std::string::npos ? 0 : before + 1;
   if (now - shown_ >= std::chrono::seconds(1)) {
@@ -79,17 +86,33 @@ std::vector<std::string> LineCutter::feed(std::string_view bytes, Clock::time_po
 }
 
 std::optional<std::string> LineCutter::rest() {
+  if (auto last = bar()) {
+    buffer_.clear();
+    return last;
+  }
   if (buffer_.empty()) return std::nullopt;
   return std::exchange(buffer_, {});
 }
 
+std::optional<std::string> LineCutter::bar() const {
+  if (!bars_ || !buffer_.starts_with('\r')) return std::nullopt;
+  return buffer_.substr(1, buffer_.ends_with('\r') ? buffer_.size() - 2 : buffer_.npos);
+}
+
+bool shows_bars(const OutputOptions& options) {
+  return isatty(STDOUT_FILENO) == 1 && options.folder.empty();
+}
+
 struct Output::Impl {
   struct Stream {
+    explicit Stream(bool bars) : cutter(bars) {}
     LineCutter cutter;
     Fd file;
   };
   OutputOptions options;
   std::function<void()> on_drained;
+  bool bars = false;
+  size_t bar_width = 0;  // of the bar that is there
   std::map<std::pair<int, bool>, Stream> streams;
   size_t unfinished = 0;  // bytes in all of their cutters
   std::map<int, std::deque<std::string>> last;
@@ -100,7 +123,7 @@ struct Output::Impl {
   std::jthread writer;
 
   Stream& stream(int rank, bool is_error) {
-    const auto [at, fresh] = streams.try_emplace({rank, is_error});
+    const auto [at, fresh] = streams.try_emplace({rank, is_error}, bars && !is_error);
     if (fresh && !options.folder.empty()) at->second.file = open_file(rank, is_error);
     return at->second;
   }
@@ -126,6 +149,7 @@ struct Output::Impl {
   // Calls come from one thread, so that what is put in several pieces stays together.
   void print(int rank, bool is_error, std::vector<std::string> lines) {
     const int fd = is_error ? STDERR_FILENO : STDOUT_FILENO;
+    if (!lines.empty()) clear_bar();
     std::string text;
     for (std::string& line : lines) {
       if (is_error) keep(last[rank], line);
@@ -160,6 +184,25 @@ struct Output::Impl {
     return held.empty() ? "" : prefix(rank, true) + held.mapped() + "\n";
   }
 
+  void clear_bar() {
+    if (const size_t width = std::exchange(bar_width, 0))
+      put(STDOUT_FILENO, fmt::format("\r{:{}}\r", "", width));
+  }
+
+  // Never wider than the terminal: a carriage returns to the begin of its last row only.
+  void show_bar(int rank, const std::string& bar) {
+    const std::string before = prefix(rank, false);
+    const size_t taken = before.size() - (options.colour_out ? kColourBytes : 0);
+    winsize window{};
+    ioctl(STDOUT_FILENO, TIOCGWINSZ, &window);
+    const size_t columns = window.ws_col > taken ? window.ws_col - taken - 1 : bar.size();
+    const std::string shown = bar.substr(0, columns);
+    const size_t width = taken + shown.size();
+    const size_t more = bar_width > width ? bar_width - width : 0;
+    put(STDOUT_FILENO, fmt::format("\r{}{}{:{}}", before, shown, "", more));
+    bar_width = std::max(bar_width, width);
+  }
+
   static void keep(std::deque<std::string>& last_lines, const std::string& line) {
     last_lines.push_back(line.substr(0, 500));
     if (last_lines.size() > kLastLines) last_lines.pop_front();
@@ -170,6 +213,7 @@ struct Output::Impl {
     unfinished -= cutter.held();
     print(rank, is_error, cutter.feed(bytes, Clock::now()));
     unfinished += cutter.held();
+    if (const auto bar = cutter.bar()) show_bar(rank, *bar);
     while (unfinished > kUnfinished) {
       const auto longest =
           std::max_element(streams.begin(), streams.end(), [](const auto& a, const auto& b) {
@@ -203,6 +247,7 @@ struct Output::Impl {
 Output::Output(const OutputOptions& options, std::function<void()> on_drained)
     : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
+  impl_->bars = shows_bars(options);
   impl_->on_drained = std::move(on_drained);
   if (!options.folder.empty()) {
     std::error_code error;
@@ -245,6 +290,9 @@ std::vector<std::string> Output::last_lines(int rank) const {
   return {found->second.begin(), found->second.end()};
 }
 
-void Output::say(const std::string& line) { impl_->put(STDERR_FILENO, line + "\n"); }
+void Output::say(const std::string& line) {
+  impl_->clear_bar();
+  impl_->put(STDERR_FILENO, line + "\n");
+}
 
 }  // namespace horon::launch

@@ -41,12 +41,15 @@ class Hook final : public torch::autograd::PostAccumulateGradHook {
   std::function<void()> ready_;
 };
 
+// Of a tensor in host memory, without gaps.
+BufferView view_of_tensor(const torch::Tensor& plain, const std::string& name) {
+  return {plain.data_ptr(), static_cast<uint64_t>(plain.numel()), dtype_of(plain, name), {}};
+}
+
 void broadcast_tensor(Communicator& comm, torch::Tensor tensor, const std::string& name, int root) {
   torch::NoGradGuard guard;
-  torch::Tensor plain = tensor.detach().cpu().contiguous();
-  const BufferView view{
-      plain.data_ptr(), static_cast<uint64_t>(plain.numel()), dtype_of(plain, name), {}};
-  comm.broadcast(view, root, {.name = name});
+  const torch::Tensor plain = tensor.detach().cpu().contiguous();
+  comm.broadcast(view_of_tensor(plain, name), root, {.name = name});
   if (comm.rank() != root) tensor.detach().copy_(plain);
 }
 
@@ -199,13 +202,27 @@ torch::optim::Optimizer& DistributedOptimizer::inner() { return *state_->inner; 
 uint64_t DistributedOptimizer::mended() const { return state_->mended; }
 
 void broadcast_parameters(Session& session, const NamedTensors& tensors, int root) {
-  for (const auto& item : tensors)
-    broadcast_tensor(session.world(), item.value(), item.key(), root);
+  for (const auto& item : tensors) {
+    if (item.value().defined()) broadcast_tensor(session.world(), item.value(), item.key(), root);
+  }
 }
 
 void broadcast_parameters(Session& session, torch::nn::Module& module, int root) {
   broadcast_parameters(session, module.named_parameters(), root);
   broadcast_parameters(session, module.named_buffers(), root);
+}
+
+void average_statistics(Session& session, torch::nn::Module& module) {
+  torch::NoGradGuard guard;
+  for (const auto& item : module.named_buffers()) {
+    torch::Tensor buffer = item.value();
+    if (!buffer.defined() || at::isIntegralType(buffer.scalar_type(), /*includeBool=*/true))
+      continue;
+    torch::Tensor plain = buffer.detach().cpu().contiguous();
+    session.world().all_reduce(view_of_tensor(plain, item.key()),
+                               {.op = ReduceOp::kAverage, .name = item.key()});
+    buffer.copy_(plain);
+  }
 }
 
 namespace {

@@ -7,9 +7,20 @@
 #include <cstdio>
 #include <utility>
 
-namespace horon::train {
+#include "horon/base/fd.h"
+#include "horon/base/knob.h"
 
-Screen::Screen(bool speaks) : speaks_(speaks), terminal_(speaks && isatty(STDOUT_FILENO) == 1) {}
+namespace horon::train {
+namespace {
+
+bool ends_on_terminal() {
+  return isatty(STDOUT_FILENO) == 1 ||
+         process_env("HORON_TERMINAL") == file_identity(STDOUT_FILENO);
+}
+
+}  // namespace
+
+Screen::Screen(bool speaks) : speaks_(speaks), terminal_(speaks && ends_on_terminal()) {}
 
 void Screen::say(const std::string& line) {
   if (!speaks_) return;

@@ -10,7 +10,8 @@ class Screen {
   explicit Screen(bool speaks);
   bool has_bar() const { return terminal_; }
   void say(const std::string& line);
-  // One line that the next one replaces; only on a terminal.
+  // One line that the next one replaces; only on a terminal: of its own, or of the `horon run` that
+  // started it, if stdout is still the pipe there (HORON_TERMINAL names it).
   void bar(const std::string& line);
 
  private:

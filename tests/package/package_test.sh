@@ -33,9 +33,25 @@ for flavour in openmpi mpich; do
   HORON_LIBRARY="$work/moved/lib/libhoron.so" "${start[@]}" /usr/bin/python3 "$here/../c_api/ctypes_test.py" >"$work/ctypes"
   grep "rank 1 of 2: numpy" "$work/ctypes"
 done
-if [ -x "$work/build/cifar10" ]; then # LibTorch is here: Gloo beside it, in a program that links both
+# Documents and examples come along; the examples are built where they were installed, from outside the tree.
+share=$work/moved/share
+for document in "$here"/../../docs/*.md; do cmp "$document" "$share/doc/horon/$(basename "$document")"; done
+cmake -S "$share/horon/examples" -B "$work/examples" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+cmake --build "$work/examples" -j2 >/dev/null
+for program in "$work"/examples/example_*; do "$program" --help | grep -q "^usage:"; done
+"$work/moved/bin/horon" run -np 2 "$work/examples/example_all_reduce" | grep "average of ranks over shm: 0.5"
+if [ -x "$work/examples/example_trainer" ]; then # LibTorch is here: Gloo beside it, in a program that links both
   cd "$work"
-  HORON_BACKEND=gloo OMP_NUM_THREADS=1 "$work/moved/bin/horon" run -np 2 "$work/build/cifar10" "" 20 resnet_tiny | tee cifar10.log
-  [ "$(grep -c '^\[0\] step .* loss 2\.3' cifar10.log)" = 2 ]
+  export OMP_NUM_THREADS=1
+  HORON_BACKEND=gloo "$work/moved/bin/horon" run -np 2 "$work/examples/example_cifar10_distributed" "" 1 | grep "^\[0\] epoch 1  loss 1\.2"
+  "$work/examples/example_cifar10_single" "" 1 | grep "^epoch 1  loss 1\.2"
+  "$work/moved/bin/horon" run -np 2 "$work/examples/example_trainer" "$work/mine" | grep "test  *top-1 100.00 %"
   "$work/moved/bin/horon" train --train_samples 64 --batch_size 16 --max_number_of_steps 2 --model_dir "$work/run" | grep "top-1"
+  # The CMakeLists.txt that docs/cpp.md shows.
+  mkdir "$work/shown"
+  sed -n '/^```cmake$/,/^```$/{/^```/!p}' "$share/doc/horon/cpp.md" >"$work/shown/CMakeLists.txt"
+  cp "$here/hello.cc" "$work/shown/my_program.cc"
+  cmake -S "$work/shown" -B "$work/shown/build" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+  cmake --build "$work/shown/build" >/dev/null
+  "$work/shown/build/my_program" | grep -x "1 2 3 on 1 rank"
 fi

@@ -12,6 +12,9 @@ mkdir "$work/root"
 tar xf "$work"/packed/*.tar.gz -C "$work/root"
 mv "$work"/root/horon-* "$work/root/package"
 package=$work/root/package
+for file in doc/horon/{README,cpp,cpp_trainer,train,errors}.md horon/examples/{CMakeLists.txt,02_cifar10/{single,distributed}.cc}; do
+  [ -s "$package/share/$file" ] || { echo "$file is missing"; exit 1; }
+done
 cc -std=c11 -I"$package/include" "$here/../c_api/c_test.c" -o "$package/bin/c_test" -L"$package/lib" -lhoron \
   -Wl,-rpath,'$ORIGIN/../lib' -Wl,--allow-shlib-undefined
 

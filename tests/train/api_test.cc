@@ -109,6 +109,46 @@ TEST(DistributedOptimizer, DoesOnManyRanksWhatLibTorchDoesAlone) {
   }
 }
 
+// Sums of losses divided by the whole batch; gradients are clipped between synchronize() and
+// step().
+TEST(DistributedOptimizer, SumsUnequalPartsAndLetsThemBeClipped) {
+  const auto loss_of = [](Net& net, int64_t step, int64_t first, int64_t count) {
+    auto [x, y] = samples_of(step, 12);
+    const auto how = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum);
+    return torch::nn::functional::cross_entropy(net.forward(x.narrow(0, first, count)),
+                                                y.narrow(0, first, count), how) /
+           12;
+  };
+  const auto alone = seeded_net(5);
+  torch::optim::SGD plain(alone->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+  for (int64_t step = 0; step < 20; ++step) {
+    plain.zero_grad();
+    loss_of(*alone, step, 0, 12).backward();
+    EXPECT_GT(torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.02), 0.02);
+    plain.step();
+  }
+  on_ranks(3, [&](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    DistributedOptimizer optimizer(
+        session,
+        std::make_unique<torch::optim::SGD>(net->parameters(),
+                                            torch::optim::SGDOptions(0.5).momentum(0.9)),
+        net->named_parameters(), {.averages = false});
+    const std::vector<std::pair<int64_t, int64_t>> parts = {{0, 6}, {6, 1}, {7, 5}};
+    const auto [first, count] = parts[static_cast<size_t>(session.rank())];
+    for (int64_t step = 0; step < 20; ++step) {
+      optimizer.zero_grad();
+      loss_of(*net, step, first, count).backward();
+      optimizer.synchronize();
+      torch::nn::utils::clip_grad_norm_(net->parameters(), 0.02);
+      optimizer.step();
+    }
+    EXPECT_LT(distance(*net, *alone), 1e-5);
+    EXPECT_EQ(optimizer.mended(), 0U);
+  });
+}
+
 TEST(DistributedOptimizer, MendsGradientsThatLeftTheirBuckets) {
   on_ranks(2, [](std::unique_ptr<Communicator> comm) {
     Session session(std::move(comm));
@@ -229,6 +269,70 @@ TEST(Broadcast, BringsStateOfOptimizersToEveryRank) {
     LBFGS other(net->parameters(), LBFGSOptions(0.1));
     EXPECT_THROW(broadcast_optimizer_state(session, other), UsageError);
   });
+}
+
+// Every kind of buffer that a module may have.
+struct Buffered : torch::nn::Module {
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::BatchNorm1d without{nullptr};
+  torch::Tensor doubles, table, mask;
+  Buffered() {
+    norm = register_module("norm", torch::nn::BatchNorm1d(4));
+    without = register_module(
+        "without",
+        torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(4).track_running_stats(false)));
+    doubles = register_buffer("doubles", torch::zeros({2, 3}, torch::kFloat64).t());
+    table = register_buffer("table", torch::zeros({3}, torch::kInt32));
+    mask = register_buffer("mask", torch::zeros({2}, torch::kBool));
+  }
+};
+
+TEST(Statistics, AreAveragedOverRanksAndOthersAreLeftAlone) {
+  constexpr int kRanks = 3;
+  std::vector<std::shared_ptr<Buffered>> nets;
+  std::vector<std::map<std::string, torch::Tensor>> before(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    nets.push_back(std::make_shared<Buffered>());
+    Buffered& net = *nets.back();
+    for (int step = 0; step <= rank; ++step)
+      net.norm(torch::sin(torch::arange(24, torch::kFloat32) * (step + rank + 1)).view({6, 4}));
+    net.doubles.copy_(torch::arange(6, torch::kFloat64).view({3, 2}) * (0.1 * (rank + 1)));
+    net.table.fill_(rank);
+    net.mask.fill_(rank == 1);
+    for (const auto& item : net.named_buffers())
+      if (item.value().defined()) before[rank][item.key()] = item.value().clone();
+    for (const auto& item : net.named_parameters()) {
+      torch::NoGradGuard guard;
+      item.value().add_(rank);
+      before[rank][item.key()] = item.value().detach().clone();
+    }
+  }
+  on_ranks(kRanks, [&](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    average_statistics(session, *nets[static_cast<size_t>(session.rank())]);
+  });
+  for (const char* name : {"norm.running_mean", "norm.running_var", "doubles"}) {
+    const torch::Tensor mean =
+        (before[0][name].to(torch::kFloat64) + before[1][name] + before[2][name]) / 3;
+    EXPECT_GT((before[0][name] - before[1][name]).abs().max().item<double>(), 0.01) << name;
+    for (const auto& net : nets) {
+      const torch::Tensor now = net->named_buffers()[name];
+      EXPECT_LT((now - mean).abs().max().item<double>(), 1e-6) << name;
+      EXPECT_TRUE(torch::equal(now, nets[0]->named_buffers()[name])) << name;
+    }
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Buffered& net = *nets[static_cast<size_t>(rank)];
+    for (const char* name : {"norm.num_batches_tracked", "table", "mask"})
+      EXPECT_TRUE(torch::equal(net.named_buffers()[name], before[rank][name])) << name;
+    for (const auto& item : net.named_parameters())
+      EXPECT_TRUE(torch::equal(item.value(), before[rank][item.key()])) << item.key();
+  }
+  on_ranks(kRanks, [&](std::unique_ptr<Communicator> comm) {  // undefined buffers are passed over
+    Session session(std::move(comm));
+    broadcast_parameters(session, *nets[static_cast<size_t>(session.rank())], 1);
+  });
+  for (const auto& net : nets) EXPECT_TRUE(torch::equal(net->table, before[1]["table"]));
 }
 
 // A user's own model, with a loss of its own.
