@@ -368,7 +368,7 @@ class Learning(unittest.TestCase):
         """The curves in the SVG are those of the log: as many points, up where the numbers are higher."""
         finish([HORON, "plot", folder])
         with open(os.path.join(folder, "curves.svg")) as file:
-            curves = [[tuple(map(float, point.split(","))) for point in curve.split()] for curve in re.findall(r'<polyline[^>]*points="([^"]+)"', file.read())]
+            curves = [[tuple(map(float, point[1:].split(","))) for point in curve.split()] for curve in re.findall(r'<path d="([^"]+)"', file.read())]
         self.assertEqual([len(curve) for curve in curves[:2]], [len(accuracies), len(losses_there)])
         for curve, values in zip(curves, (accuracies, losses_there)):
             for (a, b), (x, y) in zip(zip(values, values[1:]), zip(curve, curve[1:])):
