@@ -28,6 +28,7 @@ class NanGuard final : public Callback {
     moment.skips = true;
     moment.screen.say(what + ", the step is skipped");
   }
+
  private:
   static constexpr int kMostInARow = 20;
   // Rank 0 knows what is on disk.
