@@ -14,7 +14,7 @@ constexpr uint32_t kPolynomial = 0x82f63b78;  // reflected
 using Table = std::array<std::array<uint32_t, 256>, 8>;
 
 const Table& byte_table() {
-  static const Table table = [] {
+  static const Table kTable = [] {
     Table made{};
     for (uint32_t i = 0; i < 256; ++i) {
       uint32_t crc = i;
@@ -27,7 +27,7 @@ const Table& byte_table() {
     }
     return made;
   }();
-  return table;
+  return kTable;
 }
 
 uint32_t update_portable(const unsigned char* data, size_t bytes, uint32_t crc) {
@@ -75,8 +75,8 @@ uint64_t load(const unsigned char* at) {
 
 __attribute__((target("sse4.2"))) uint32_t update_fast(const unsigned char* data, size_t bytes,
                                                        uint32_t crc) {
-  static const ShiftTable once = make_shift(kStream);
-  static const ShiftTable twice = make_shift(2 * kStream);
+  static const ShiftTable kOnce = make_shift(kStream);
+  static const ShiftTable kTwice = make_shift(2 * kStream);
   for (; bytes >= 3 * kStream; bytes -= 3 * kStream, data += 3 * kStream) {
     uint64_t a = crc;
     uint64_t b = 0;
@@ -86,7 +86,7 @@ __attribute__((target("sse4.2"))) uint32_t update_fast(const unsigned char* data
       b = _mm_crc32_u64(b, load(data + kStream + i));
       c = _mm_crc32_u64(c, load(data + 2 * kStream + i));
     }
-    crc = shift(twice, static_cast<uint32_t>(a)) ^ shift(once, static_cast<uint32_t>(b)) ^
+    crc = shift(kTwice, static_cast<uint32_t>(a)) ^ shift(kOnce, static_cast<uint32_t>(b)) ^
           static_cast<uint32_t>(c);
   }
   uint64_t wide = crc;
@@ -102,8 +102,8 @@ __attribute__((target("sse4.2"))) uint32_t update_fast(const unsigned char* data
 uint32_t crc32c(const void* data, size_t bytes, uint32_t crc) {
   const auto* at = static_cast<const unsigned char*>(data);
 #if defined(__x86_64__)
-  static const bool fast = __builtin_cpu_supports("sse4.2") != 0;
-  if (fast) return ~update_fast(at, bytes, ~crc);
+  static const bool kFast = __builtin_cpu_supports("sse4.2") != 0;
+  if (kFast) return ~update_fast(at, bytes, ~crc);
 #endif
   return ~update_portable(at, bytes, ~crc);
 }

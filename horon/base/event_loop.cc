@@ -103,7 +103,7 @@ void EventLoop::run_timers() {
 
 bool EventLoop::run_once(Deadline deadline) {
   if (stopped_) return false;
-  std::array<epoll_event, 128> ready;
+  std::array<epoll_event, 128> ready{};
   const int count =
       epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()), wait_ms(deadline));
   if (count < 0 && errno != EINTR) throw io_error("epoll_wait");

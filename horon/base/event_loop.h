@@ -48,7 +48,7 @@ class EventLoop {
 
  private:
   struct Watch {
-    int fd;
+    int fd = -1;
     std::shared_ptr<Handler> handler;
   };
   void run_timers();
@@ -70,7 +70,7 @@ class EventLoop {
 // and restores the mask at the end. Those that the process ignores (nohup) stay ignored.
 class SignalFd {
  public:
-  explicit SignalFd(std::initializer_list<int> signals);
+  SignalFd(std::initializer_list<int> signals);
   ~SignalFd();
   SignalFd(const SignalFd&) = delete;
   SignalFd& operator=(const SignalFd&) = delete;

@@ -9,9 +9,9 @@
 namespace horon {
 
 const std::string& wanted_fault() {
-  static const std::string text =
+  static const std::string kText =
       std::getenv("HORON_FAILPOINT") != nullptr ? std::getenv("HORON_FAILPOINT") : "";
-  return text;
+  return kText;
 }
 
 void failpoint(const char* name) {

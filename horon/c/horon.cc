@@ -22,7 +22,8 @@
 
 namespace {
 
-using namespace horon;
+// The C functions below stand in no namespace, and all that they use is ours.
+using namespace horon;  // NOLINT(google-build-using-namespace)
 
 // One operation that the caller has a handle of.
 struct Operation {
@@ -51,6 +52,7 @@ struct Job {
 };
 
 // Neither is ever destroyed: threads may call while the process ends.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): the C interface has one job
 std::mutex& job_mutex() {
   static std::mutex& mutex = *new std::mutex();
   return mutex;
@@ -59,6 +61,7 @@ std::shared_ptr<Job>& job_slot() {
   static auto& job = *new std::shared_ptr<Job>();
   return job;
 }
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 // A call that is at work in the job, which is not closed before the call is over.
 class Use {
@@ -126,6 +129,7 @@ void close_at_exit() {
 }
 
 // The text of the last error on this thread. Has no destructor: exit handlers may still call.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): C has no other place for it
 thread_local std::array<char, 4096> last_error = {};
 
 void keep_error(const char* text) {
@@ -355,6 +359,7 @@ horon_handle horon_broadcast(const char* name, void* data, uint64_t count, int d
   });
 }
 
+// NOLINTNEXTLINE(readability-function-size): C has no views of memory
 horon_handle horon_reduce_scatter(const char* name, const void* in, uint64_t count, void* out,
                                   uint64_t out_count, int dtype, const uint64_t* counts,
                                   const horon_options* options) {
@@ -375,6 +380,7 @@ horon_handle horon_all_gather(const char* name, const void* in, uint64_t count, 
   });
 }
 
+// NOLINTNEXTLINE(readability-function-size): C has no views of memory
 horon_handle horon_all_to_all(const char* name, const void* in, const uint64_t* sends, void* out,
                               const uint64_t* receives, int dtype, const horon_options* options) {
   return start([&](Job& job, Operation&) {

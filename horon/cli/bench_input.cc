@@ -85,7 +85,7 @@ void plain_way(const Record& record, const Recipe& recipe, uint64_t sample, Pict
         const int y0 = place(choices.y, y, wy);
         const int x1 = std::min(x0 + 1, choices.x.high);
         const int y1 = std::min(y0 + 1, choices.y.high);
-        const auto level = [&](int px, int py) {
+        const auto level = [&](int64_t px, int64_t py) {
           return static_cast<float>(
               picture.pixels[static_cast<size_t>((py * picture.width + px) * 3 + c)]);
         };
@@ -141,7 +141,7 @@ class Bench {
     Augmenter ours(recipe, {}, 0);
     Augmenter whole(recipe, {}, 0);
     whole.set_decodes_whole(true);
-    std::vector<float> out(3 * 224 * 224);
+    std::vector<float> out(size_t{3} * 224 * 224);
     std::vector<float> check(out.size());
     Picture picture;
     std::vector<double> ours_s;
@@ -221,7 +221,7 @@ class Bench {
     pictures.info = {"cifar10", "train", 32, 32, 3, 10, {}};
     pictures.form = PixelForm::kChw;
     pictures.labels.assign(50'000, 1);
-    pictures.pixels.resize(50'000 * 3072);
+    pictures.pixels.resize(size_t{50'000} * 3072);
     for (size_t i = 0; i < pictures.pixels.size(); ++i)
       pictures.pixels[i] = static_cast<uint8_t>(mix_bits(i));
     PipelineOptions options;
@@ -236,7 +236,7 @@ class Bench {
     const Stopwatch watch;
     for (int i = 0; i < batches; ++i) pipeline.next();
     const double rate = 128.0 * batches / watch.seconds();
-    std::vector<float> to(3072 * 128);
+    std::vector<float> to(size_t{3072} * 128);
     std::vector<double> copies;
     for (int i = 0; i < 200; ++i) {
       const Stopwatch one;

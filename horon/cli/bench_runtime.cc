@@ -59,7 +59,7 @@ std::vector<TensorSpec> resnet50() {
       in = 4 * width;
     }
   }
-  sizes.insert(sizes.end(), {2048 * 1000, 1000});
+  sizes.insert(sizes.end(), {uint64_t{2048} * 1000, 1000});
   std::vector<TensorSpec> specs;
   for (size_t i = sizes.size(); i-- > 0;) {
     TensorSpec spec;

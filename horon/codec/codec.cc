@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -73,8 +74,17 @@ __attribute__((target("avx,f16c"))) size_t widen_f16_fast(const uint16_t* in, fl
   }
   return i;
 }
+// By the processor's own answer: not every compiler's __builtin_cpu_supports knows this name.
 bool has_f16c() {
-  return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_supports("f16c") != 0;
+  static const bool kHas = [] {
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __builtin_cpu_supports("avx") != 0 && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
+           (c & bit_F16C) != 0;
+  }();
+  return kHas;
 }
 #else
 size_t narrow_f16_fast(const float*, uint16_t*, size_t) { return 0; }
@@ -168,14 +178,14 @@ namespace {
 using Factory = std::function<std::unique_ptr<Codec>()>;
 
 const Registry<Factory>& builtin_codecs() {
-  static const Registry<Factory> codecs = [] {
+  static const Registry<Factory> kCodecs = [] {
     Registry<Factory> all("codec");
     all.add("none", [] { return std::make_unique<None>(); });
     all.add("fp16", [] { return std::make_unique<SixteenBits>(false); });
     all.add("bf16", [] { return std::make_unique<SixteenBits>(true); });
     return all;
   }();
-  return codecs;
+  return kCodecs;
 }
 
 constexpr std::string_view kFeedback = "+feedback";

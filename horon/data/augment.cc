@@ -119,20 +119,21 @@ struct Augmenter::State {
   // Levels of a padded crop, RGB, row by row.
   void pad_rows(const Pixels& source, PictureSize size, const Choices& choices) {
     const Region& crop = choices.padded;
+    float* level = levels.data();
     for (int row = 0; row < crop.height; ++row) {
       for (int column = 0; column < crop.width; ++column) {
         const int x = crop.x + (choices.flip ? crop.width - 1 - column : column);
         const int y = crop.y + row;
         const bool inside = x >= 0 && y >= 0 && x < size.width && y < size.height;
         for (int c = 0; c < 3; ++c)
-          levels[static_cast<size_t>((row * crop.width + column) * 3 + c)] =
-              inside ? source.data[(y * size.width + x) * 3 + c] : 0.0F;
+          *level++ = inside ? static_cast<float>(source.data[(int64_t{y} * size.width + x) * 3 + c])
+                            : 0.0F;
       }
     }
   }
 
   void fill_levels(const Pixels& source, PictureSize size, const Choices& choices) {
-    const auto row_size = static_cast<size_t>(3 * recipe.width);
+    const auto row_size = 3 * static_cast<size_t>(recipe.width);
     levels.resize(row_size * static_cast<size_t>(recipe.height));
     if (recipe.geometry == Geometry::kPadCrop) return pad_rows(source, size, choices);
     resampler.prepare(recipe, choices, source);

@@ -12,7 +12,7 @@
 namespace horon {
 namespace {
 
-constexpr uint64_t kPixels = 3 * 32 * 32;
+constexpr uint64_t kPixels = uint64_t{3} * 32 * 32;
 constexpr uint64_t kMostBytes = 1U << 30;
 
 const std::vector<std::string> kCifar10Names = {"airplane", "automobile", "bird",  "cat",  "deer",

@@ -327,7 +327,7 @@ void to_cifar(ConvertJob& job) {
 }
 
 const Registry<ConvertWriter>& writers() {
-  static const Registry<ConvertWriter> registry = [] {
+  static const Registry<ConvertWriter> kRegistry = [] {
     Registry<ConvertWriter> all("format to write");
     all.add("tfrecord", [](ConvertJob& job) { to_tfrecord(job, imagenet_example); });
     all.add("tfrecord_raw", [](ConvertJob& job) { to_tfrecord(job, raw_example); });
@@ -336,7 +336,7 @@ const Registry<ConvertWriter>& writers() {
     all.add("cifar10", to_cifar);
     return all;
   }();
-  return registry;
+  return kRegistry;
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct Entry {
 };
 
 const Registry<Entry>& all_datasets() {
-  static const Registry<Entry> registry = [] {
+  static const Registry<Entry> kRegistry = [] {
     Registry<Entry> all("data set");
     all.add("cifar10", {"32x32 colour pictures, 10 classes: data_batch_*.bin or the python version",
                         [](const DatasetRequest& request) { return open_cifar(request, 10); }});
@@ -39,7 +39,7 @@ const Registry<Entry>& all_datasets() {
                           make_synthetic, false, true});
     return all;
   }();
-  return registry;
+  return kRegistry;
 }
 
 constexpr uint64_t kSplitStream = 0x73706c6974ULL;
@@ -64,8 +64,8 @@ std::shared_ptr<Dataset> cut_validation(const std::shared_ptr<Dataset>& train, u
 
 std::shared_ptr<Dataset> open_dataset(const DatasetRequest& request) {
   const Entry& entry = all_datasets().find(request.name);
-  static const std::vector<std::string> splits = {"train", "validation", "test"};
-  if (std::find(splits.begin(), splits.end(), request.split) == splits.end())
+  static const std::vector<std::string> kSplits = {"train", "validation", "test"};
+  if (std::find(kSplits.begin(), kSplits.end(), request.split) == kSplits.end())
     throw UsageError(
         fmt::format("unknown split '{}'; there are: train, validation, test", request.split));
   if (request.samples > 0 && !entry.is_made_up)

@@ -23,7 +23,7 @@ struct Home {
 };
 
 const Registry<Home>& homes() {
-  static const Registry<Home> registry = [] {
+  static const Registry<Home> kRegistry = [] {
     Registry<Home> all("data set to download");
     const std::string toronto = "https://www.cs.toronto.edu/~kriz/";
     all.add("cifar10",
@@ -37,7 +37,7 @@ const Registry<Home>& homes() {
                        {"t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"}}});
     return all;
   }();
-  return registry;
+  return kRegistry;
 }
 
 void fetch(const std::string& url, const std::string& path, const std::string& name,

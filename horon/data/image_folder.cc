@@ -20,9 +20,9 @@ struct Item {
 };
 
 bool is_picture(const std::string& path) {
-  static const std::vector<std::string> endings = {".jpg",  ".jpeg", ".JPG",
-                                                   ".JPEG", ".png",  ".PNG"};
-  return std::any_of(endings.begin(), endings.end(),
+  static const std::vector<std::string> kEndings = {".jpg",  ".jpeg", ".JPG",
+                                                    ".JPEG", ".png",  ".PNG"};
+  return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](const std::string& ending) { return path.ends_with(ending); });
 }
 

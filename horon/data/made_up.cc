@@ -98,11 +98,13 @@ Drawing plan_drawing(uint64_t seed, uint64_t sample) {
 float covered(const Drawing& drawing, int column, int row) {
   int inside = 0;
   for (int part = 0; part < 4; ++part) {
-    const float x = (static_cast<float>(column) + 0.25F + 0.5F * static_cast<float>(part % 2) -
-                     drawing.centre_x) /
-                    drawing.half;
+    const int right = part % 2;
+    const int down = part / 2;
+    const float x =
+        (static_cast<float>(column) + 0.25F + 0.5F * static_cast<float>(right) - drawing.centre_x) /
+        drawing.half;
     const float y =
-        (static_cast<float>(row) + 0.25F + 0.5F * static_cast<float>(part / 2) - drawing.centre_y) /
+        (static_cast<float>(row) + 0.25F + 0.5F * static_cast<float>(down) - drawing.centre_y) /
         drawing.half;
     const float turned_x = x * drawing.cosine + y * drawing.sine;
     const float turned_y = y * drawing.cosine - x * drawing.sine;
@@ -136,7 +138,7 @@ void draw(const Drawing& drawing, uint64_t seed, uint64_t sample, uint8_t* to) {
 // The same few random pictures again and again: what is measured is everything but the source.
 class Synthetic final : public Dataset {
  public:
-  Synthetic(const DatasetRequest& request) {
+  explicit Synthetic(const DatasetRequest& request) {
     const int side = request.image_size > 0 ? request.image_size : 224;
     info_ = {
         "synthetic", request.split, side, side, 3, request.classes > 0 ? request.classes : 1000,

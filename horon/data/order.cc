@@ -173,7 +173,7 @@ Step plan_step(const Position& position, const ShareOptions& options, int rank, 
 }
 
 ShardWay parse_shard_way(const std::string& name) {
-  static const Registry<ShardWay> ways = [] {
+  static const Registry<ShardWay> kWays = [] {
     Registry<ShardWay> all("way to shard");
     all.add("global", ShardWay::kGlobal);
     all.add("split_steps", ShardWay::kSplitSteps);
@@ -181,7 +181,7 @@ ShardWay parse_shard_way(const std::string& name) {
     all.add("fixed_shard", ShardWay::kFixedShard);
     return all;
   }();
-  return ways.find(name);
+  return kWays.find(name);
 }
 
 std::vector<std::string> shard_way_names() {

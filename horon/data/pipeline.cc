@@ -335,11 +335,11 @@ std::optional<Batch> Pipeline::next() {
   // The memory comes back when the batch is gone, wherever that is; the pipeline may be gone by
   // then.
   const std::weak_ptr<State> back = state_;
-  batch.holds = std::shared_ptr<void>(slot.get(), [back, slot](void*) mutable {
+  batch.holds = std::shared_ptr<void>(slot.get(), [back, slot](void*) {
     if (const auto alive = back.lock()) {
       const std::lock_guard again(alive->mutex);
       --alive->with_caller;
-      alive->free.push_back(std::move(slot));
+      alive->free.push_back(slot);
       alive->plan_more();
       alive->ready.notify_all();
     }

@@ -44,7 +44,7 @@ void make_random_resized(bool training, Recipe& recipe) {
 }
 
 const Registry<Maker>& all_recipes() {
-  static const Registry<Maker> registry = [] {
+  static const Registry<Maker> kRegistry = [] {
     Registry<Maker> all("pre-processing");
     all.add("none", [](bool, Recipe&) {});
     all.add("cifar", [](bool training, Recipe& recipe) {
@@ -91,7 +91,7 @@ const Registry<Maker>& all_recipes() {
     });
     return all;
   }();
-  return registry;
+  return kRegistry;
 }
 
 // A crop of `out` pixels from a picture that is resized to `scaled`.

@@ -62,16 +62,16 @@ HORON_INLINE void crop_row(const PadCrop& job, int c, int y, uint8_t* to) {
                                           static_cast<size_t>(first)) *
                                              3 +
                                          c;
-  const int step = job.planar ? 1 : 3;
+  const ptrdiff_t step = job.planar ? 1 : 3;
   const int count = last - first;
   if (job.flip) {
     uint8_t* end = to + width - 1 - left;
 #pragma GCC ivdep
-    for (int i = 0; i < count; ++i) end[-i] = from[i * step];
+    for (ptrdiff_t i = 0; i < count; ++i) end[-i] = from[i * step];
   } else if (step == 1) {
     std::memcpy(to + left, from, static_cast<size_t>(count));
   } else {
-    for (int i = 0; i < count; ++i) to[left + i] = from[i * step];
+    for (ptrdiff_t i = 0; i < count; ++i) to[left + i] = from[i * step];
   }
 }
 
@@ -101,7 +101,7 @@ HORON_INLINE void cifar_plane(const PadCrop& job, const uint8_t* plane, float sc
                               float* out) {
   // The frame stays black: only the picture in it is written again.
   alignas(64) static thread_local uint8_t framed[(kSide + 2 * kFrame) * kStride];
-  for (int y = 0; y < kSide; ++y) {
+  for (ptrdiff_t y = 0; y < kSide; ++y) {
     uint8_t* to = framed + (y + kFrame) * kStride + kFrame;
     const uint8_t* from = plane + y * kSide;
     if (job.flip) {
@@ -112,8 +112,8 @@ HORON_INLINE void cifar_plane(const PadCrop& job, const uint8_t* plane, float sc
   }
   // Mirrored: the crop's window is, too.
   const int x = job.flip ? -job.crop.x : job.crop.x;
-  const uint8_t* first = framed + (job.crop.y + kFrame) * kStride + x + kFrame;
-  for (int y = 0; y < kSide; ++y, out += kSide) {
+  const uint8_t* first = framed + (ptrdiff_t{job.crop.y} + kFrame) * kStride + x + kFrame;
+  for (ptrdiff_t y = 0; y < kSide; ++y, out += kSide) {
     for (int i = 0; i < kSide; ++i)
       out[i] = static_cast<float>(first[y * kStride + i]) * scale + shift;
   }
@@ -121,7 +121,7 @@ HORON_INLINE void cifar_plane(const PadCrop& job, const uint8_t* plane, float sc
 
 HORON_INLINE void pad_crop_any(const PadCrop& job, float* out) {
   if (!is_cifar(job)) return pad_crop(job, out);
-  for (int c = 0; c < 3; ++c)
+  for (ptrdiff_t c = 0; c < 3; ++c)
     cifar_plane(job, job.source + c * kSide * kSide, job.affine.scale[c], job.affine.shift[c],
                 out + c * kSide * kSide);
 }
@@ -134,7 +134,7 @@ HORON_INLINE void to_planes(const float* row, int width, const Affine& affine, f
   float* green = out + plane;
   float* blue = out + 2 * plane;
 #pragma GCC ivdep
-  for (int j = 0; j < width; ++j) {
+  for (ptrdiff_t j = 0; j < width; ++j) {
     red[j] = row[3 * j] * affine.scale[0] + affine.shift[0];
     green[j] = row[3 * j + 1] * affine.scale[1] + affine.shift[1];
     blue[j] = row[3 * j + 2] * affine.scale[2] + affine.shift[2];
@@ -179,8 +179,8 @@ void Resampler::prepare(const Recipe& recipe, const Choices& choices, const Pixe
   last = std::min(last + 1, choices.x.high);
   columns_ = last - first_ + 1;
   for (int& place : place_) place = 3 * (place - first_);
-  line_.assign(static_cast<size_t>(3 * columns_ + 8), 0.0F);
-  out_.resize(static_cast<size_t>(3 * width_ + 4));
+  line_.assign(3 * static_cast<size_t>(columns_) + 8, 0.0F);
+  out_.resize(3 * static_cast<size_t>(width_) + 4);
 }
 
 const float* Resampler::row(int row) {
@@ -193,8 +193,8 @@ const float* Resampler::row(int row) {
             static_cast<size_t>(first_ - source_.region.x)) *
                3;
   };
-  static const bool fast = has_avx2();
-  (fast ? blend_fast : blend_plain)(at(upper), at(lower), weight, line_.data(), 3 * columns_);
+  static const bool kFast = has_avx2();
+  (kFast ? blend_fast : blend_plain)(at(upper), at(lower), weight, line_.data(), 3 * columns_);
   // Three channels at a time; the fourth lane is overwritten by the next pixel.
   const float* line = line_.data();
   float* out = out_.data();
@@ -208,14 +208,14 @@ const float* Resampler::row(int row) {
 }
 
 void pad_crop_to_planes(const PadCrop& job, float* out) {
-  static const bool fast = has_avx2();
-  (fast ? pad_crop_fast : pad_crop_plain)(job, out);
+  static const bool kFast = has_avx2();
+  (kFast ? pad_crop_fast : pad_crop_plain)(job, out);
 }
 
 void write_planes_f32(const float* row, int width, const Affine& affine, float* out,
                       uint64_t plane) {
-  static const bool fast = has_avx2();
-  (fast ? to_planes_fast : to_planes_plain)(row, width, affine, out, plane);
+  static const bool kFast = has_avx2();
+  (kFast ? to_planes_fast : to_planes_plain)(row, width, affine, out, plane);
 }
 
 }  // namespace horon

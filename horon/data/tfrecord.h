@@ -76,7 +76,7 @@ std::span<const uint8_t> read_record(const file::ReadableFile& file, const Recor
 
 class RecordWriter {
  public:
-  RecordWriter(const std::string& path, Compression compression = Compression::kNone);
+  explicit RecordWriter(const std::string& path, Compression compression = Compression::kNone);
   ~RecordWriter();
   void write(std::string_view record);
   void commit();

@@ -46,7 +46,7 @@ std::span<const uint8_t> bytes_of(const Feature& feature, const char* name) {
 // Raw planes of a square colour picture: 3072 bytes are 3 x 32 x 32.
 int side_of(size_t bytes) {
   for (int side = 1; side <= 4096; ++side) {
-    if (static_cast<size_t>(3 * side * side) == bytes) return side;
+    if (size_t{3} * static_cast<size_t>(side) * static_cast<size_t>(side) == bytes) return side;
   }
   throw Error(fmt::format("{} bytes are no square colour picture, and there is no 'height' and "
                           "'width'",
@@ -168,7 +168,8 @@ class TfrecordSet final : public Dataset {
     uint64_t bytes = 0;
     for (const Shard& shard : shards_) {
       bytes += shard.places.size() * sizeof(RecordPlace);
-      for (const std::string& record : shard.unpacked) bytes += sizeof(record) + record.capacity();
+      for (const std::string& record : shard.unpacked)
+        bytes += sizeof(std::string) + record.capacity();
     }
     return bytes;
   }

@@ -72,7 +72,7 @@ void ReadableFile::read_all(uint64_t offset,
 }
 
 FileSystem& file_system_of(const std::string& path) {
-  static const std::map<std::string, std::shared_ptr<FileSystem>> all = [] {
+  static const std::map<std::string, std::shared_ptr<FileSystem>> kAll = [] {
     const std::shared_ptr<FileSystem> http = make_http_file_system();
     const std::shared_ptr<FileSystem> local = make_local_file_system();
     return std::map<std::string, std::shared_ptr<FileSystem>>{{"", local},
@@ -83,8 +83,8 @@ FileSystem& file_system_of(const std::string& path) {
   }();
   const size_t colon = path.find("://");
   const std::string scheme = colon == std::string::npos ? "" : path.substr(0, colon);
-  const auto found = all.find(scheme);
-  if (found == all.end()) {
+  const auto found = kAll.find(scheme);
+  if (found == kAll.end()) {
     throw UsageError(fmt::format(
         "{}: storage '{}://' is not built in; there are: plain paths, file://, mem://, http://, "
         "https://",

@@ -186,8 +186,8 @@ class LocalWriter final : public WritableFile {
  private:
   void begin() {
     static std::atomic<uint64_t> counter{0};
-    static const uint64_t unique = std::random_device()() | uint64_t{std::random_device()()} << 32;
-    part_ = fmt::format("{}.{:x}-{}{}", path_, unique, counter++, kPartSuffix);
+    static const uint64_t kUnique = std::random_device()() | uint64_t{std::random_device()()} << 32;
+    part_ = fmt::format("{}.{:x}-{}{}", path_, kUnique, counter++, kPartSuffix);
     open_part(O_EXCL);
   }
   void resume(const std::string& identity, uint64_t& already) {

@@ -15,8 +15,8 @@ namespace {
 using nlohmann::json;
 
 const std::vector<std::string>& known_types() {
-  static const std::vector<std::string> types = {"chief", "worker", "ps", "evaluator"};
-  return types;
+  static const std::vector<std::string> kTypes = {"chief", "worker", "ps", "evaluator"};
+  return kTypes;
 }
 
 [[noreturn]] void fail(const std::string& why) { throw UsageError("TF_CONFIG: " + why); }

@@ -85,15 +85,17 @@ std::unique_ptr<SSL_CTX, Free> make_context() {
 
 // Holds no secrets: those belong to the sessions. Never freed, for the same reason.
 SSL_CTX* shared_context() {
-  static SSL_CTX* const context = make_context().release();
-  return context;
+  // OpenSSL counts its references in it, so it cannot be const.
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+  static SSL_CTX* const kContext = make_context().release();
+  return kContext;
 }
 
 }  // namespace
 
 struct TlsSession::Impl {
-  TlsSide side;
-  Key key;
+  TlsSide side{};
+  Key key{};
   std::unique_ptr<SSL, Free> ssl;
   BIO* in = nullptr;   // owned by ssl
   BIO* out = nullptr;  // owned by ssl

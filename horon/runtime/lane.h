@@ -125,7 +125,7 @@ class Lane {
   void unpack(const std::vector<Item>& items, const Bucket& planned, const BufferView& whole);
   Item take(const std::string& name);
   void put_back(std::vector<Item> items);
-  void finish(std::vector<Item>& items, std::exception_ptr error);
+  void finish(std::vector<Item>& items, const std::exception_ptr& error);
   void note_waits();
   Milliseconds patience() const;
   void trace(const std::vector<Item>& items, uint64_t bytes, int64_t begun, bool failed) const;

@@ -167,7 +167,7 @@ void Lane::note_waits() {
   away_us_ = away;
 }
 
-void Lane::finish(std::vector<Item>& items, std::exception_ptr error) {
+void Lane::finish(std::vector<Item>& items, const std::exception_ptr& error) {
   running_.clear();
   last_finished_ = items.back().spec.name;
   last_finished_at_ = Clock::now();

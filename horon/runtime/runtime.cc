@@ -255,7 +255,7 @@ std::shared_ptr<Runtime::Set> Runtime::find_set(int number) const {
 }
 
 Work Runtime::submit(const std::string& name, Request request, const NamedOptions& options,
-                     bool blocks, std::string layout) {
+                     bool blocks, const std::string& layout) {
   const auto set = find_set(options.set);
   TensorSpec spec = spec_of(name, request, options, layout, options_.make_codec);
   require(spec.device.is_cpu() || world_->device() != nullptr,

@@ -148,7 +148,7 @@ class Runtime {
   std::vector<int64_t> compare(const std::string& doing, std::vector<int64_t> mine) const;
   std::shared_ptr<Set> find_set(int set) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
-              std::string layout = {});
+              const std::string& layout = {});
 
   std::unique_ptr<Communicator> world_;
   RuntimeOptions options_;

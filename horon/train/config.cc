@@ -149,9 +149,9 @@ bool parse_bool(const std::string& name, const std::string& value) {
 
 // Names of the same thing in other programs.
 std::string own_word(const std::string& name, const std::string& word) {
-  static const std::map<std::string, std::string> dtypes = {
+  static const std::map<std::string, std::string> kDtypes = {
       {"fp32", "f32"}, {"float32", "f32"}, {"bfloat16", "bf16"}};
-  if (name == "dtype" && dtypes.contains(word)) return dtypes.at(word);
+  if (name == "dtype" && kDtypes.contains(word)) return kDtypes.at(word);
   if (name == "distribution_strategy" && word == "default") return "";
   return word;
 }

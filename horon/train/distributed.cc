@@ -46,7 +46,8 @@ BufferView view_of_tensor(const torch::Tensor& plain, const std::string& name) {
   return {plain.data_ptr(), static_cast<uint64_t>(plain.numel()), dtype_of(plain, name), {}};
 }
 
-void broadcast_tensor(Communicator& comm, torch::Tensor tensor, const std::string& name, int root) {
+void broadcast_tensor(Communicator& comm, const torch::Tensor& tensor, const std::string& name,
+                      int root) {
   torch::NoGradGuard guard;
   const torch::Tensor plain = tensor.detach().cpu().contiguous();
   comm.broadcast(view_of_tensor(plain, name), root, {.name = name});
@@ -251,33 +252,33 @@ Kind counted_kind(Getters... getters) {
 }
 
 Kind kind_of(const torch::optim::Optimizer& optimizer) {
-  using namespace torch::optim;
-  if (dynamic_cast<const SGD*>(&optimizer) != nullptr) {
+  namespace optim = torch::optim;
+  if (dynamic_cast<const optim::SGD*>(&optimizer) != nullptr) {
     Kind kind;
     kind.tensors = {[](OptimizerParamState& any) -> torch::Tensor& {
-      return static_cast<SGDParamState&>(any).momentum_buffer();
+      return static_cast<optim::SGDParamState&>(any).momentum_buffer();
     }};
-    kind.make = [] { return std::make_unique<SGDParamState>(); };
+    kind.make = [] { return std::make_unique<optim::SGDParamState>(); };
     return kind;
   }
-  if (dynamic_cast<const Adam*>(&optimizer) != nullptr)
-    return counted_kind<AdamParamState>(
-        [](AdamParamState& s) -> torch::Tensor& { return s.exp_avg(); },
-        [](AdamParamState& s) -> torch::Tensor& { return s.exp_avg_sq(); },
-        [](AdamParamState& s) -> torch::Tensor& { return s.max_exp_avg_sq(); });
-  if (dynamic_cast<const AdamW*>(&optimizer) != nullptr)
-    return counted_kind<AdamWParamState>(
-        [](AdamWParamState& s) -> torch::Tensor& { return s.exp_avg(); },
-        [](AdamWParamState& s) -> torch::Tensor& { return s.exp_avg_sq(); },
-        [](AdamWParamState& s) -> torch::Tensor& { return s.max_exp_avg_sq(); });
-  if (dynamic_cast<const RMSprop*>(&optimizer) != nullptr)
-    return counted_kind<RMSpropParamState>(
-        [](RMSpropParamState& s) -> torch::Tensor& { return s.square_avg(); },
-        [](RMSpropParamState& s) -> torch::Tensor& { return s.momentum_buffer(); },
-        [](RMSpropParamState& s) -> torch::Tensor& { return s.grad_avg(); });
-  if (dynamic_cast<const Adagrad*>(&optimizer) != nullptr)
-    return counted_kind<AdagradParamState>(
-        [](AdagradParamState& s) -> torch::Tensor& { return s.sum(); });
+  if (dynamic_cast<const optim::Adam*>(&optimizer) != nullptr)
+    return counted_kind<optim::AdamParamState>(
+        [](optim::AdamParamState& s) -> torch::Tensor& { return s.exp_avg(); },
+        [](optim::AdamParamState& s) -> torch::Tensor& { return s.exp_avg_sq(); },
+        [](optim::AdamParamState& s) -> torch::Tensor& { return s.max_exp_avg_sq(); });
+  if (dynamic_cast<const optim::AdamW*>(&optimizer) != nullptr)
+    return counted_kind<optim::AdamWParamState>(
+        [](optim::AdamWParamState& s) -> torch::Tensor& { return s.exp_avg(); },
+        [](optim::AdamWParamState& s) -> torch::Tensor& { return s.exp_avg_sq(); },
+        [](optim::AdamWParamState& s) -> torch::Tensor& { return s.max_exp_avg_sq(); });
+  if (dynamic_cast<const optim::RMSprop*>(&optimizer) != nullptr)
+    return counted_kind<optim::RMSpropParamState>(
+        [](optim::RMSpropParamState& s) -> torch::Tensor& { return s.square_avg(); },
+        [](optim::RMSpropParamState& s) -> torch::Tensor& { return s.momentum_buffer(); },
+        [](optim::RMSpropParamState& s) -> torch::Tensor& { return s.grad_avg(); });
+  if (dynamic_cast<const optim::Adagrad*>(&optimizer) != nullptr)
+    return counted_kind<optim::AdagradParamState>(
+        [](optim::AdagradParamState& s) -> torch::Tensor& { return s.sum(); });
   throw UsageError(
       "broadcast_optimizer_state knows SGD, Adam, AdamW, RMSprop and Adagrad; broadcast the state "
       "of others by broadcast_parameters");

@@ -56,7 +56,7 @@ std::shared_ptr<Model> make_model(const std::string& name, const ModelShape& sha
 // The CUDA half of LibTorch lies beside the other one.
 bool has_cuda(std::string* why) {
   static std::string reason;
-  static const bool found = [] {
+  static const bool kFound = [] {
     Dl_info info{};
     dladdr(reinterpret_cast<void*>(&at::globalContext), &info);
     const std::string path = info.dli_fname == nullptr ? "" : info.dli_fname;
@@ -70,7 +70,7 @@ bool has_cuda(std::string* why) {
     return false;
   }();
   if (why != nullptr) *why = reason;
-  return found;
+  return kFound;
 }
 
 torch::Tensor Model::loss(const torch::Tensor& logits, const torch::Tensor& labels,
@@ -84,7 +84,8 @@ torch::Tensor Model::loss(const torch::Tensor& logits, const torch::Tensor& labe
 namespace {
 
 torch::Device place_of(Device device) {
-  return device.is_cpu() ? torch::Device(torch::kCPU) : torch::Device(torch::kCUDA, device.index);
+  return device.is_cpu() ? torch::Device(torch::kCPU)
+                         : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
 }
 
 // Where training is to give the same bits from run to run, no algorithm is chosen by its speed.

@@ -30,6 +30,7 @@ namespace {
 class Library {
  public:
   static Library& get() {
+    // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): as said above
     static Library& library = *new Library();
     return library;
   }

@@ -142,6 +142,7 @@ class Mesh {
   }
 
   // `visit` by value: ending it must not take it from under us.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param)
   void end(std::shared_ptr<Visit> visit) {
     if (!visit->fd) return;
     loop_.forget(visit->fd.get());
@@ -151,7 +152,7 @@ class Mesh {
     if (visit->is_caller) call_again(visit->peer);
   }
 
-  void on_event(const std::shared_ptr<Visit> visit) {
+  void on_event(const std::shared_ptr<Visit>& visit) {
     if (!visit->connected) {
       if (connect_result(visit->fd.get()) != 0) return end(visit);
       visit->connected = true;

@@ -46,6 +46,7 @@ Moments moments_of(const Tensor& x, Communicator& comm) {
 Tensor along_channels(const Tensor& values) { return values.view({1, -1, 1, 1}); }
 
 struct SharedNorm : torch::autograd::Function<SharedNorm> {
+  // NOLINTNEXTLINE(readability-function-size): apply() wants all of them, one by one
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, const Tensor& mean, const Tensor& inverse, double count,
                         Communicator* comm) {
@@ -79,6 +80,8 @@ struct SharedNorm : torch::autograd::Function<SharedNorm> {
 }  // namespace
 
 Communicator*& norm_communicator() {
+  // A layer within a model has no argument by which it could be told.
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
   thread_local Communicator* current = nullptr;
   return current;
 }

@@ -166,7 +166,7 @@ class Residual final : public Model {
   nn::Linear head_{nullptr};
 };
 
-void add(const std::string& name, Plan plan) {
+void add(const std::string& name, const Plan& plan) {
   register_model(
       name, [plan](const ModelShape& shape) { return std::make_shared<Residual>(plan, shape); });
 }
