@@ -102,7 +102,7 @@ class Kills(Runs):
         places = ["before_folder:2", "before_file:3", "after_file:3", "before_file:4", "after_file:4", "before_manifest:2",
                   "after_manifest:2", "before_rename:2", "after_rename:2", "before_remove:1", "before_file:1", "before_rename:1"]
         # Inside the writing of a file: the lock, the settings, then six files of two checkpoints.
-        places += [f"{name}:{n}" for name in ("file_created", "file_written", "file_synced", "file_renamed") for n in (1, 2, 3, 5, 7)]
+        places += [f"{name}:{n}" for name in ("file_created", "file_written", "file_synced", "file_renamed") for n in (1, 2, 5, 7)]
         for i, place in enumerate(places):
             folder = self.at(place)
             first, second = 1 + i % 3, 1 + (i + 1) % 3
@@ -330,9 +330,9 @@ class Commands(Runs):
     def test_every_model_and_type_takes_a_step(self):
         for model in ("lenet", "workshop_cnn", "resnet_tiny", "resnet_v1_18", "resnet_v1_20", "resnet_v1_50", "resnet_v1_50_slim", "resnet_v1_56",
                       "resnet_v1_110"):
-            run(1, "--model", model, "--train_samples", 8, "--batch_size", 4, "--max_number_of_steps", 1, "--skip_eval", "--model_dir", self.at(model))
+            run(1, "--model", model, "--train_samples", 8, "--batch_size", 4, "--max_number_of_steps", 2, "--save_checkpoints_steps", 1, "--skip_eval",
+                "--model_dir", self.at(model))
             before = tensors(self.at(model, "ckpt-00000001", "model.safetensors"))
-            run(1, "--model_dir", self.at(model), "--max_number_of_steps", 2)
             after = tensors(self.at(model, "ckpt-00000002", "model.safetensors"))
             moved = [name for name in before if before[name] != after[name]]
             self.assertGreater(len(moved), len(before) // 2, model)
