@@ -56,14 +56,13 @@ class Run {
 
   TrainResult run() {
     Screen screen(rank_ == 0);
-    find_state();
+    begin(screen);
     const Trainee trainee{*replica_, *optimizer_, job_.place};
     Moment moment{config_, rank_, ranks_, runtime_.world(), trainee, state_, screen, total_steps_};
     moment.result.model_dir = config_.model_dir;
     moment.go_on = job_.program.empty()
                        ? fmt::format("horon train --model_dir {}", config_.model_dir)
                        : fmt::format("{} (model_dir is {})", job_.program, config_.model_dir);
-    if (!job_.only_evaluates) prepare_folder(screen);
     make_callbacks();
     for (const auto& one : callbacks_) {
       moment.epoch = epoch_of(state_.position);  // the first callback may bring it from rank 0
@@ -228,12 +227,13 @@ class Run {
         state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
   }
 
-  // Rank 0 looks for a checkpoint; callbacks send it to the others.
-  void find_state() {
+  // Rank 0 looks for a checkpoint, which callbacks send to the others, and takes the folder.
+  void begin(Screen& screen) {
     std::string failure;
     if (rank_ == 0) {
       try {
         if (const auto found = find_checkpoint()) take(*found);
+        if (!job_.only_evaluates) prepare_folder(screen);
       } catch (const Error& error) {
         failure = static_cast<char>(error.exit_code()) + std::string(error.what());
       }
@@ -292,7 +292,6 @@ class Run {
   }
 
   void prepare_folder(Screen& screen) {
-    if (rank_ != 0) return;
     file::make_folder(config_.model_dir);
     lock_.emplace(config_.model_dir, [&](const std::string& line) { screen.say(line); });
     remove_leftovers(config_.model_dir);
