@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "horon/cli/record.h"
+
 namespace horon::cli {
 namespace {
 
@@ -25,6 +27,18 @@ TEST(Machine, ThisOneSaysWhatItIs) {
   EXPECT_NE(describe(machine).find(machine.cpu), std::string::npos);
   for (const std::string& cache : machine.caches)
     EXPECT_NE(describe(machine).find(cache), std::string::npos);
+}
+
+TEST(Spread, HoldsTheMedianAndGetsNarrowerWithMoreValues) {
+  std::vector<double> few;
+  std::vector<double> many;
+  for (int i = 0; i < 9; ++i) few.push_back(i % 9 + 1);
+  for (int i = 0; i < 900; ++i) many.push_back(i % 9 + 1);
+  EXPECT_DOUBLE_EQ(spread_of(few).middle, 5);
+  EXPECT_DOUBLE_EQ(spread_of(few).low, 2);  // 9/2 - 0.98 * 3 = 1.56: the second
+  EXPECT_DOUBLE_EQ(spread_of(few).high, 8);
+  EXPECT_DOUBLE_EQ(spread_of(many).low, 5);
+  EXPECT_DOUBLE_EQ(spread_of({3}).low, 3);
 }
 
 }  // namespace

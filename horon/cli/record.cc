@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -63,6 +64,14 @@ nlohmann::json make_record(const nlohmann::json& results, const nlohmann::json& 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+// The number of values below the median is binomial: n/2, give or take sqrt(n).
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  const auto cut = static_cast<size_t>(std::max(0.0, n / 2 - 0.98 * std::sqrt(n)));
+  return {values[cut], values[values.size() / 2], values[values.size() - 1 - cut]};
 }
 
 void run_program(const std::vector<std::string>& command) {

@@ -22,6 +22,13 @@ void write_file(const std::string& path, const std::string& text);
 nlohmann::json make_record(const nlohmann::json& results, const nlohmann::json& summary);
 
 double median(std::vector<double> values);
+// The median, and between which values it lies with about 95 %, whatever they are distributed like.
+struct Spread {
+  double low = 0;
+  double middle = 0;
+  double high = 0;
+};
+Spread spread_of(std::vector<double> values);
 
 // Runs a program, its output beside ours; Error if it ends with another status than 0.
 void run_program(const std::vector<std::string>& command);
