@@ -1,13 +1,16 @@
 // horon train, horon evaluate: flags in, the trainer's part opened, exit code out.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
+#include "horon/base/signal.h"
 #include "horon/base/text.h"
 #include "horon/cli/commands.h"
 #include "horon/file/file.h"
@@ -20,6 +23,7 @@ namespace {
 struct TrainFlags {
   std::map<std::string, std::string> given;  // by name
   std::string config;
+  std::string timeline;
 };
 
 // Flags of other programs that mean something else here, or nothing yet.
@@ -78,6 +82,8 @@ void add_fields(CLI::App& command, TrainFlags& flags) {
   }
   command.add_option("--config", flags.config,
                      "file with 'name = value' lines, or a run's config.json; flags win over it");
+  command.add_option("--timeline", flags.timeline,
+                     "file for a timeline, as HORON_TIMELINE (see docs/knobs.md)");
   command.allow_extras();  // named with the nearest one below
 }
 
@@ -114,8 +120,9 @@ train::TrainConfig stored_config(const TrainFlags& flags, bool only_evaluates) {
   }
   const auto folder = flags.given.find("model_dir");
   const auto resume = flags.given.find("resume");
-  if (folder == flags.given.end() || (resume != flags.given.end() && resume->second == "never"))
-    return {};
+  const bool begins_anew =
+      !only_evaluates && resume != flags.given.end() && resume->second == "never";
+  if (folder == flags.given.end() || begins_anew) return {};
   const std::string path = file::join(folder->second, "config.json");
   if (!file::exists(path)) return {};
   const auto json = nlohmann::json::parse(file::read(path, 1U << 20), nullptr, false);
@@ -127,6 +134,23 @@ train::TrainConfig stored_config(const TrainFlags& flags, bool only_evaluates) {
   if (only_evaluates) config.checkpoint_path.clear();  // what it began with
   if (only_evaluates || config.reduction != "exact") config.device = "auto";
   return config;
+}
+
+train::SettingsFile read_settings(const std::string& path) {
+  try {
+    return train::parse_settings(file::read(path, 1U << 20), path);
+  } catch (const IoError& error) {
+    throw UsageError(fmt::format("--config: {}", error.what()));
+  }
+}
+
+// From here on signals wait for whoever reads them: none is lost, and none kills, while the trainer
+// is loaded.
+void hold_signals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int one : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&held, one);
+  pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
 bool is_evaluation(const TrainFlags& flags) {
@@ -144,7 +168,7 @@ void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, 
   const bool goes_on = !config.model_dir.empty();
   train::Given given = flags.given;
   if (!flags.config.empty()) {
-    const auto file = train::parse_settings(file::read(flags.config, 1U << 20), flags.config);
+    const auto file = read_settings(flags.config);
     file.is_of_run ? apply_whole(config, file.given) : apply(config, file.given);
     given.insert(file.given.begin(), file.given.end());
   }
@@ -158,7 +182,13 @@ void run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates, 
     config.learning_rate_strategy = "polynomial";
     config.lr_warmup_epochs = 0.2 * static_cast<double>(config.train_epochs);
   }
-  const auto part = train::open_trainer(part_folders(globals.knobs().text("parts")));
+  hold_signals();
+  const auto part = [&] {
+    StopOnSignal signals;
+    signals.leave_at_once(true);
+    return train::open_trainer(part_folders(globals.knobs().text("parts")));
+  }();
+  if (!flags.timeline.empty()) setenv("HORON_TIMELINE", flags.timeline.c_str(), 1);
   const nlohmann::json settings = {{"config", to_json(config)}, {"given", given}};
   globals.exit_code = part->function<int(const char*, int)>("horon_train_run")(
       settings.dump().c_str(), evaluates ? 1 : 0);

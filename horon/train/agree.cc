@@ -26,7 +26,7 @@ Terms from_text(const std::string& text) {
 
 // On rank 0: what was decided for all.
 nlohmann::json decide(const std::vector<Terms>& all, const TrainConfig& config) {
-  if (const auto found = disagreements(all); !found.empty())
+  if (const auto found = disagreements(all, config); !found.empty())
     return {{"error", fmt::format("the ranks were given different settings:\n  {}",
                                   fmt::join(found, "\n  "))}};
   std::vector<Given> machines;
@@ -98,13 +98,21 @@ std::vector<std::string> disagreements(const std::vector<Given>& all) {
   return found;
 }
 
-std::vector<std::string> disagreements(const std::vector<Terms>& all) {
-  std::vector<Given> compared;
-  for (const Terms& one : all) {
-    Given& given = compared.emplace_back();
-    for (const auto& [name, value] : one.given) {
-      const Field* field = find_field(name);
-      if (field == nullptr || field->scope != Field::kOwn) given[name] = value;
+std::vector<std::string> disagreements(const std::vector<Terms>& all, const TrainConfig& config) {
+  std::set<std::string> names;
+  for (const Terms& one : all)
+    for (const auto& [name, value] : one.given) names.insert(name);
+  const TrainConfig defaults;
+  std::vector<Given> compared(all.size());
+  for (const std::string& name : names) {
+    const Field* field = find_field(name);
+    if (field != nullptr && field->scope == Field::kOwn) continue;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const auto given = all[rank].given.find(name);
+      compared[rank][name] = field != nullptr && rank == 0    ? get_field(config, *field)
+                             : given != all[rank].given.end() ? given->second
+                             : field != nullptr               ? get_field(defaults, *field)
+                                                              : kNotGiven;
     }
   }
   return disagreements(compared);

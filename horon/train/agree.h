@@ -19,8 +19,9 @@ struct Terms {
 
 // "batch_size: 64 on rank 0, 32 on ranks 1 and 2": of each name that differs. Pure.
 std::vector<std::string> disagreements(const std::vector<std::map<std::string, std::string>>& all);
-// The same for settings; those of which each rank may have its own are passed over. Pure.
-std::vector<std::string> disagreements(const std::vector<Terms>& all);
+// The same for settings. Of those that some rank was given: rank 0's value in `config`, the others'
+// as given, or the default. Those of which each rank may have its own are passed over. Pure.
+std::vector<std::string> disagreements(const std::vector<Terms>& all, const TrainConfig& config);
 
 // What all go on with: rank 0's settings, and of those that each may have of its own, what this one
 // was given. Every process calls it, equally often. UsageError (exit code 11) on all ranks, naming

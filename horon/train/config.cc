@@ -50,9 +50,11 @@ const std::array kFields = {
     Field{"max_number_of_steps", &C::max_number_of_steps,
           "optimizer steps, instead of train_epochs; 0: as train_epochs says", kFree, 0, kMany},
     Field{"learning_rate", &C::learning_rate, "of the global batch, as it is", kMatters},
-    Field{"learning_rate_strategy", &C::learning_rate_strategy,
-          "stages by epoch (5:0.001->0.4,30:0.4,60:0.04), cosine, polynomial; default: constant",
-          kMatters},
+    Field{
+        "learning_rate_strategy", &C::learning_rate_strategy,
+        "stages by epoch (5:0.001->0.4,30:0.4,60:0.04), cosine, polynomial; default: constant (of "
+        "resnet_tiny, if nothing is said of rates: polynomial after a fifth for warm-up)",
+        kMatters},
     Field{"lr_warmup_strategy", &C::lr_warmup_strategy,
           "linear or exponential; exponential also bends the first stage a->b", kMatters, 0, 0,
           Words{"linear", "exponential"}},
@@ -316,7 +318,7 @@ std::vector<std::string> differences(const TrainConfig& now, const TrainConfig& 
     // Threads and devices change the bits, and only exact promises bits.
     const std::string name = field.name;
     const bool counts = name == "threads_per_rank" || name == "device"
-                            ? now.reduction == "exact"
+                            ? now.reduction == "exact" && before.reduction == "exact"
                             : field.scope == Field::kMatters;
     // Runs of old did not write down what they found out.
     const bool was_open = (name == "image_size" && before.image_size == 0) ||

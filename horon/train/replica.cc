@@ -97,6 +97,21 @@ void prepare_cuda() {
   at::globalContext().setAllowTF32CuDNN(false);
 }
 
+// What LibTorch says of a model that does not fit its pictures, without its stack.
+template <typename Action>
+auto in_plain_words(const ModelShape& shape, const Action& action) {
+  try {
+    return action();
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string why = error.what_without_backtrace();
+    throw UsageError(fmt::format("the model cannot take pictures of {}x{}x{}: {}", shape.channels,
+                                 shape.image_size, shape.image_size,
+                                 why.substr(0, why.find('\n'))));
+  }
+}
+
 // Built on the CPU, so that the weights are the same wherever the model goes.
 std::shared_ptr<Model> build(const TrainConfig& config, const ModelShape& shape,
                              const ModelMaker& maker, Device device) {
@@ -104,7 +119,8 @@ std::shared_ptr<Model> build(const TrainConfig& config, const ModelShape& shape,
   if (!device.is_cpu()) prepare_cuda();
   const std::lock_guard lock(building);
   torch::manual_seed(config.seed);
-  std::shared_ptr<Model> model = maker ? maker(shape) : make_model(config.model, shape);
+  std::shared_ptr<Model> model =
+      in_plain_words(shape, [&] { return maker ? maker(shape) : make_model(config.model, shape); });
   if (model == nullptr) throw UsageError("model_fn gave no model");
   model->to(place_of(device));
   torch::NoGradGuard guard;
@@ -204,7 +220,8 @@ struct Replica::State {
   std::function<void(size_t)> ready;
 
   torch::Tensor run(const torch::Tensor& x) const {
-    return config.dtype == "bf16" ? run_bf16(*model, x) : model->forward(x);
+    return in_plain_words(
+        shape, [&] { return config.dtype == "bf16" ? run_bf16(*model, x) : model->forward(x); });
   }
   // One copy from the device for all four.
   Score score_of(const torch::Tensor& logits, const torch::Tensor& labels,

@@ -89,8 +89,38 @@ RunData open_data(TrainConfig& config, const DatasetMaker& own, bool only_evalua
   }
   const Dataset& described = data.train ? *data.train : *data.watched();
   choose_form(config, described, data);
-  if (own) config.dataset = described.info().name.empty() ? "own" : described.info().name;
+  if (own && config.dataset == TrainConfig{}.dataset)  // a name of the program's own stays
+    config.dataset = described.info().name.empty() ? "own" : described.info().name;
   return data;
+}
+
+std::string describe_data(const RunData& data) {
+  const auto samples_of = [](const std::shared_ptr<Dataset>& set, const char* what) {
+    return set ? fmt::format(", {} {}", set->size(), what) : "";
+  };
+  return fmt::format("{}{}{}\npictures {}x{}, {} classes, recipe '{}'{}",
+                     data.train ? fmt::format("{} training samples", data.train->size())
+                                : std::string("no training data is needed"),
+                     samples_of(data.validation, "to validate"), samples_of(data.test, "to test"),
+                     data.shape.image_size, data.shape.image_size, data.shape.classes, data.recipe,
+                     data.watched()
+                         ? ""
+                         : "\nthere is nothing to test on: no test or validation data was "
+                           "found, or --skip_eval leaves it out");
+}
+
+void check_shares(const TrainConfig& config, uint64_t samples, uint64_t batch, int ranks) {
+  if (!config.sync_batch_norm || ranks == 1) return;
+  const uint64_t wanted = kSmallestShard * static_cast<uint64_t>(ranks);
+  if (batch < wanted)
+    throw UsageError(
+        fmt::format("--sync_batch_norm on {} ranks needs a --batch_size of {}", ranks, wanted));
+  const uint64_t rest = samples % batch;
+  if (!config.drop_remainder && rest >= kSmallestShard && rest < wanted)
+    throw UsageError(fmt::format(
+        "--sync_batch_norm needs {} samples in the last batch of an epoch, {} of {} are left: "
+        "--drop_remainder, or another --batch_size",
+        wanted, rest, samples));
 }
 
 void compare_data(Communicator& world, const RunData& data) {

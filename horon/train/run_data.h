@@ -27,6 +27,14 @@ struct RunData {
 // is left out (null) where the settings say enough. UsageError, IoError, CorruptRecord.
 RunData open_data(TrainConfig& config, const DatasetMaker& own, bool only_evaluates);
 
+// Sizes of the sets, form of the pictures, what is missing: for people.
+std::string describe_data(const RunData& data);
+
+constexpr uint64_t kSmallestShard = 2;  // batch norm needs two samples
+// Ranks that wait for each other inside a model (--sync_batch_norm) must all have samples:
+// UsageError if some batch has too few.
+void check_shares(const TrainConfig& config, uint64_t samples, uint64_t batch, int ranks);
+
 // All ranks: UsageError (exit code 11) on all, naming those whose data is not rank 0's, by its size
 // and a digest of its index; where its files lie does not matter.
 void compare_data(Communicator& world, const RunData& data);

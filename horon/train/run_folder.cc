@@ -89,7 +89,8 @@ void set_aside(const std::string& folder) {
   std::vector<std::string> old;
   for (const file::FileInfo& entry : file::list(folder)) {
     const std::string name = file::base_name(entry.path);
-    if (name.starts_with("ckpt-") || name == "best" || name == "log.jsonl") old.push_back(name);
+    if (name.starts_with("ckpt-") || name == "best" || name == "log.jsonl" || name == "config.json")
+      old.push_back(name);
   }
   if (old.empty()) return;
   std::string aside = file::join(folder, "before-" + utc_now());

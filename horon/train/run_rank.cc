@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "horon/base/error.h"
+#include "horon/base/text.h"
 #include "horon/base/thread.h"
 #include "horon/data/pipeline.h"
 #include "horon/file/file.h"
@@ -23,7 +24,6 @@
 namespace horon::train {
 namespace {
 
-constexpr uint64_t kSmallestShard = 2;      // batch norm needs two samples
 constexpr uint64_t kEvaluationBatch = 256;  // of one rank
 
 int threads_for(const TrainConfig& config, const Topology& topology, int replicas_here) {
@@ -61,8 +61,8 @@ class Run {
     Moment moment{config_, rank_, ranks_, runtime_.world(), trainee, state_, screen, total_steps_};
     moment.result.model_dir = config_.model_dir;
     moment.go_on = job_.program.empty()
-                       ? fmt::format("horon train --model_dir {}", config_.model_dir)
-                       : fmt::format("{} (model_dir is {})", job_.program, config_.model_dir);
+                       ? "horon train --model_dir " + quote_for_shell(config_.model_dir)
+                       : fmt::format("{} (its model_dir is '{}')", job_.program, config_.model_dir);
     make_callbacks();
     for (const auto& one : callbacks_) {
       moment.epoch = epoch_of(state_.position);  // the first callback may bring it from rank 0
@@ -75,7 +75,7 @@ class Run {
       moment.is_last = true;
       evaluate(data_.test ? data_.test : data_.validation, moment);
     } else {
-      train(moment);
+      train_or_say_what_is_left(moment);
     }
     moment.result.steps = state_.step;
     moment.result.epochs = epoch_of(state_.position);
@@ -86,16 +86,40 @@ class Run {
     for (const auto& one : callbacks_) one->on_end(moment);
     runtime_.world().barrier(
         {.name = "end of training", .timeout = kNoLimit});  // the last checkpoint is on disk
-    const Evaluation& last = moment.evaluation;
-    if (last.samples > 0 && !std::isfinite(last.loss))
-      throw Error(fmt::format("step {}: the loss on the {} set is not finite: these weights are of "
-                              "no use",
-                              state_.step, last.split),
-                  ExitCode::kNonFinite);
+    check_end(moment);
     return moment.result;
   }
 
  private:
+  // Whoever gave up for numbers that are not finite wants to know what is on disk. Rank 0 knows.
+  void train_or_say_what_is_left(Moment& moment) {
+    try {
+      train(moment);
+    } catch (const Error& error) {
+      if (error.exit_code() != ExitCode::kNonFinite || rank_ != 0) throw;
+      callbacks_.clear();  // what is being written is finished first
+      const CheckpointStore store(config_.model_dir);
+      const auto steps = store.steps();
+      throw Error(
+          fmt::format("{}; {}", error.what(),
+                      steps.empty() ? "no checkpoint was written"
+                                    : "the last good checkpoint is " + store.path_of(steps.back())),
+          ExitCode::kNonFinite);
+    }
+  }
+
+  // By the last evaluation or, where there was none, by the last step.
+  void check_end(const Moment& moment) const {
+    const Evaluation& last = moment.evaluation;
+    const bool evaluated = last.samples > 0;
+    if (std::isfinite(evaluated ? last.loss : moment.loss)) return;
+    throw Error(
+        fmt::format("step {}: the loss on the {} set is not finite: these weights are of no "
+                    "use",
+                    state_.step, evaluated ? last.split : "training"),
+        ExitCode::kNonFinite);
+  }
+
   // Settings that decide about bits get their values now, so that a checkpoint has them.
   void resolve() {
     batch_ = global_batch(config_, ranks_);
@@ -118,22 +142,7 @@ class Run {
     const bool exact = config_.reduction == "exact";
     share_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
               config_.drop_remainder, kSmallestShard};
-    check_shares();
-  }
-
-  // Ranks that wait for each other inside a model must all have samples.
-  void check_shares() const {
-    if (!config_.sync_batch_norm || ranks_ == 1) return;
-    const uint64_t wanted = kSmallestShard * static_cast<uint64_t>(ranks_);
-    if (batch_ < wanted)
-      throw UsageError(
-          fmt::format("--sync_batch_norm on {} ranks needs a --batch_size of {}", ranks_, wanted));
-    const uint64_t rest = data_.train->size() % batch_;
-    if (!config_.drop_remainder && rest >= kSmallestShard && rest < wanted)
-      throw UsageError(fmt::format(
-          "--sync_batch_norm needs {} samples in the last batch of an epoch, {} of {} are left: "
-          "--drop_remainder, or another --batch_size",
-          wanted, rest, data_.train->size()));
+    check_shares(config_, data_.train->size(), batch_, ranks_);
   }
 
   void make_parts() {
@@ -144,7 +153,8 @@ class Run {
     if (job_.ingredients != nullptr) options.model = job_.ingredients->model;
     if (config_.sync_batch_norm && ranks_ > 1) options.norm_over = &runtime_.world();
     replica_.emplace(config_, data_.shape, options);
-    if (options.model) config_.model = replica_->type_name();
+    if (options.model && config_.model == TrainConfig{}.model)
+      config_.model = replica_->type_name();  // a name of the program's own stays
     sync_ = config_.reduction == "exact"
                 ? make_exact_sync(runtime_, *replica_, config_.logical_shards, job_.place)
                 : make_fast_sync(runtime_, *replica_, job_.place);
@@ -205,25 +215,14 @@ class Run {
   }
 
   std::string describe() const {
-    const auto samples_of = [](const std::shared_ptr<Dataset>& set, const char* what) {
-      return set ? fmt::format(", {} {}", set->size(), what) : "";
-    };
-    const std::string sets =
-        (data_.train ? fmt::format("{} training samples", data_.train->size()) : "no training") +
-        samples_of(data_.validation, "to validate") + samples_of(data_.test, "to test");
-    const std::string untested = data_.watched()     ? ""
-                                 : config_.skip_eval ? "nothing is evaluated (--skip_eval)\n"
-                                                     : "there is nothing to test on: no test or "
-                                                       "validation data was found\n";
     return fmt::format(
         "{} ({} parameters) on {}: {}\n"
-        "pictures {}x{}, {} classes, recipe '{}'\n"
-        "{} rank(s) over {}, {} thread(s) each, on {}; global batch {}, {:.4g} a replica; {} "
-        "steps; {} reduction\n{}{}",
-        config_.model, replica_->parameter_count(), config_.dataset, sets, data_.shape.image_size,
-        data_.shape.image_size, data_.shape.classes, data_.recipe, ranks_,
-        runtime_.world().backend(), threads_, name_of(job_.place.device), batch_,
-        static_cast<double>(batch_) / ranks_, total_steps_, config_.reduction, untested,
+        "{}\n{} rank(s) over {}, {} thread(s) each, on {}; global batch {}, {:.4g} a replica; {} "
+        "steps; {} reduction\n{}",
+        config_.model, replica_->parameter_count(), config_.dataset, describe_data(data_),
+        describe_rate(config_), ranks_, runtime_.world().backend(), threads_,
+        name_of(job_.place.device), batch_, static_cast<double>(batch_) / ranks_, total_steps_,
+        config_.reduction,
         state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
   }
 
@@ -248,7 +247,9 @@ class Run {
     const auto warn = [](const std::string& line) { fmt::print(stderr, "horon: {}\n", line); };
     const bool looks = job_.only_evaluates || config_.resume == "auto";
     if (!config_.model_dir.empty() && looks) {
-      if (auto found = CheckpointStore(config_.model_dir).load_newest(warn)) return found;
+      const CheckpointStore store(config_.model_dir);
+      if (auto found = store.load_newest(warn)) return found;
+      if (!store.steps().empty()) warn("no good checkpoint is left: beginning anew");
     }
     if (job_.only_evaluates && !config_.checkpoint_path.empty())
       return CheckpointStore::load(config_.checkpoint_path);
@@ -269,7 +270,10 @@ class Run {
                                    "another --model_dir, or --resume never:\n  {}",
                                    config_.model_dir, fmt::join(changed, "\n  ")),
                        ExitCode::kConfig);
-    if (job_.only_evaluates) snapshot.optimizer.clear();  // of whatever optimizer
+    if (job_.only_evaluates) {
+      snapshot.optimizer.clear();              // of whatever optimizer
+      share_.samples = snapshot.data.samples;  // to say which epoch it is of
+    }
     restore(snapshot, state_, {*replica_, *optimizer_, job_.place});
   }
 

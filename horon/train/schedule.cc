@@ -115,4 +115,14 @@ double Schedule::at(double epoch) const {
   return rate_;
 }
 
+std::string describe_rate(const TrainConfig& config) {
+  if (has_stages(config)) return "learning rate " + config.learning_rate_strategy;
+  return fmt::format(
+      "learning rate {:g}, {}{}", config.learning_rate,
+      config.learning_rate_strategy.empty() ? "constant" : config.learning_rate_strategy,
+      config.lr_warmup_epochs > 0
+          ? fmt::format(" after a warm-up of {:g} epoch(s)", config.lr_warmup_epochs)
+          : "");
+}
+
 }  // namespace horon::train

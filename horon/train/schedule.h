@@ -43,4 +43,7 @@ class Schedule {
   double end_ = 0;
 };
 
+// "rate 0.2, polynomial after a warm-up of 2 epochs": for people.
+std::string describe_rate(const TrainConfig& config);
+
 }  // namespace horon::train

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "horon/base/error.h"
@@ -15,14 +16,31 @@ bool is_of_one_run(const std::string& name) {
   return name == "model_dir" || name == "resume" || name == "run_mode" || name == "hex_loss";
 }
 
+nlohmann::json parse_json(const std::string& text, const std::string& path) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& error) {  // says line and column
+    throw UsageError(fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+void check_value(const std::string& name, const std::string& value, const std::string& where) {
+  try {
+    TrainConfig scratch;
+    set_field(scratch, name, value);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
 SettingsFile parse_run(const std::string& text, const std::string& path) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) throw UsageError(path + ": no JSON object of settings");
+  const nlohmann::json json = parse_json(text, path);
   SettingsFile file;
   file.is_of_run = true;
   for (const auto& [name, value] : json.items()) {
     if (value.is_object() || is_of_one_run(name)) continue;
     file.given[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    check_value(name, file.given[name], path);
   }
   return file;
 }
@@ -54,15 +72,12 @@ SettingsFile parse_settings(const std::string& text, const std::string& path) {
     };
     const size_t equals = content.find('=');
     if (equals == std::string::npos || equals == 0) wrong("'name = value' is wanted");
-    const std::string name(trim(content.substr(0, equals)));
+    std::string name(trim(content.substr(0, equals)));
+    for (char& c : name)
+      c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const std::string value(trim(content.substr(equals + 1)));
     if (file.given.contains(name)) wrong(fmt::format("'{}' is given twice", name));
-    try {
-      TrainConfig scratch;
-      set_field(scratch, name, value);
-    } catch (const UsageError& error) {
-      wrong(error.what());
-    }
+    check_value(name, value, fmt::format("{}, line {}", path, number));
     file.given[name] = value;
   }
   return file;
@@ -74,6 +89,11 @@ void apply(TrainConfig& config, const Given& layer) {
   if (says(layer, "batch_size")) config.batch_size_per_replica = 0;
   if (says(layer, "train_epochs")) config.max_number_of_steps = 0;
   apply_whole(config, layer);
+  if (says(layer, "lr_warmup_epochs") && has_stages(config))
+    throw UsageError(
+        fmt::format("--lr_warmup_epochs {} and the stages {}: a warm-up is a stage of its own, "
+                    "'epoch:a->b'",
+                    layer.at("lr_warmup_epochs"), config.learning_rate_strategy));
   if (layer.contains("learning_rate") && has_stages(config))
     throw UsageError(
         fmt::format("--learning_rate {} and the stages {}: stages have their own rates; leave one "

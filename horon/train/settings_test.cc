@@ -115,7 +115,10 @@ TEST(Settings, OfAFileAreNamedByLine) {
   EXPECT_NE(said("\nmomentum = 5\n").find("my.conf, line 2: --momentum 5"), std::string::npos);
   EXPECT_NE(said("\n\nmomentun = 0.5").find("my.conf, line 3: unknown setting"), std::string::npos);
   EXPECT_NE(said("seed = 1\nseed = 2\n").find("line 2: 'seed' is given twice"), std::string::npos);
-  EXPECT_NE(said("{\"seed\": ").find("my.conf"), std::string::npos);
+  EXPECT_NE(said("{\"seed\": 1,\n}").find("my.conf: "), std::string::npos);
+  EXPECT_NE(said("{\"seed\": 1,\n}").find("line 2"), std::string::npos);
+  EXPECT_NE(said("{\"train_epoch\": 3}").find("my.conf: unknown setting"), std::string::npos);
+  EXPECT_EQ(parse_settings("Skip-Eval = TRUE", "x").given, (Given{{"skip_eval", "TRUE"}}));
 }
 
 TEST(Settings, OfAnotherRunAreTakenButNotItsFolder) {
@@ -206,11 +209,20 @@ TEST(Agreement, IsRankZerosSettingsAndWhatEachMayHaveOfItsOwn) {
 TEST(Agreement, NamesWhatDiffersOnWhichRanks) {
   const Terms a{{{"batch_size", "64"}}, {}};
   const Terms b{{{"batch_size", "32"}, {"seed", "7"}}, {}};
-  for (const Outcome& one : agree_all({{}, {}, {}}, {a, b, b})) {
+  TrainConfig config;
+  config.batch_size = 64;
+  for (const Outcome& one : agree_all({config, {}, {}}, {a, b, b})) {
     EXPECT_NE(one.failure.find("batch_size: 64 on rank 0, 32 on ranks 1, 2"), std::string::npos)
         << one.failure;
-    EXPECT_NE(one.failure.find("seed: not given on rank 0, 7 on ranks 1, 2"), std::string::npos);
+    EXPECT_NE(one.failure.find("seed: 1 on rank 0, 7 on ranks 1, 2"), std::string::npos);
   }
+}
+
+TEST(Agreement, TakesADefaultThatIsGivenForTheSame) {
+  const Terms none;
+  const Terms same{{{"seed", "1"}, {"learning_rate", "0.2"}}, {}};
+  for (const Outcome& one : agree_all({{}, {}}, {none, same})) EXPECT_EQ(one.failure, "");
+  for (const Outcome& one : agree_all({{}, {}}, {same, none})) EXPECT_EQ(one.failure, "");
 }
 
 TEST(Agreement, OtherMachinesAreAnErrorOnlyWhereBitsArePromised) {

@@ -119,8 +119,10 @@ class Kills(Runs):
             first, second = [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b][i % 6]
             process = subprocess.Popen(command(first, *self.SAVING, "--model_dir", folder), stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL, start_new_session=True)
+            while i % 2 == 0 and process.poll() is None and not (os.path.exists(folder) and any(name.startswith("ckpt-") for name in os.listdir(folder))):
+                pass  # every other one at any time after the first checkpoint has begun
             try:
-                process.wait(chance.uniform(0.2, 1.2))
+                process.wait(chance.uniform(0.0, 0.3) if i % 2 == 0 else chance.uniform(0.2, 1.2))
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -22,23 +22,16 @@ class NanGuard final : public Callback {
     const std::string what = fmt::format("step {}: not finite on {}", moment.state.step + 1,
                                          fmt::join(moment.sums.flaws, "; on "));
     if (policy_ == "abort")
-      give_up(moment, what + "; --nan_policy skip-step passes over such steps");
+      throw Error(what + "; --nan_policy skip-step passes over such steps", ExitCode::kNonFinite);
     if (++in_a_row_ >= kMostInARow)
-      give_up(moment, fmt::format("{}, as on the {} steps before it", what, kMostInARow - 1));
+      throw Error(fmt::format("{}, as on the {} steps before it", what, kMostInARow - 1),
+                  ExitCode::kNonFinite);
     moment.skips = true;
     moment.screen.say(what + ", the step is skipped");
   }
 
  private:
   static constexpr int kMostInARow = 20;
-  // Rank 0 knows what is on disk.
-  [[noreturn]] static void give_up(const Moment& moment, const std::string& what) {
-    const std::string& last = moment.result.checkpoint;
-    const std::string kept = moment.rank != 0 ? ""
-                             : last.empty()   ? "; no checkpoint was written"
-                                              : "; the last good checkpoint is " + last;
-    throw Error(what + kept, ExitCode::kNonFinite);
-  }
   std::string policy_;
   int in_a_row_ = 0;
 };

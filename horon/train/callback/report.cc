@@ -80,7 +80,7 @@ void Console::on_end(Moment& moment) {
   if (trained)
     line("steps", fmt::format("{} ({:.1f} epochs) in {:.1f} s, {:.0f} images/s", result.steps,
                               result.epochs, result.seconds, result.images_per_s));
-  if (trained) line("training loss", fmt::format("{:.4f}", result.train_loss));
+  if (result.images_per_s > 0) line("training loss", fmt::format("{:.4f}", result.train_loss));
   if (result.validation.samples > 0)
     line("validation", fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}, {} samples",
                                    100 * result.validation.top1, 100 * result.validation.top5,
@@ -97,7 +97,8 @@ void Console::on_end(Moment& moment) {
   if (result.corrupt_records > 0)
     line("passed over",
          fmt::format("{} corrupt record(s): {}", result.corrupt_records, result.corrupt_reason));
-  if (trained) line("log", file::join(result.model_dir, "log.jsonl"));
+  const std::string log = file::join(result.model_dir, "log.jsonl");
+  if (trained && moment.rank == 0 && file::exists(log)) line("log", log);
   if (result.interrupted)
     moment.screen.say(trained ? fmt::format("\ninterrupted; go on with: {}", moment.go_on)
                               : "\ninterrupted");

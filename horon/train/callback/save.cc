@@ -52,7 +52,7 @@ class SaveCheckpoints final : public Callback {
     if (failed_ == 0 && file::exists(store_->path_of(saved_)))
       moment.result.checkpoint = store_->path_of(saved_);  // it is on disk by now
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
-    check_finite(snapshot, moment);
+    check_finite(snapshot, moment.trainee.replica);
     store_->save_later(std::move(snapshot));
     if (moment.is_last) wait(moment, true);
   }
@@ -68,16 +68,12 @@ class SaveCheckpoints final : public Callback {
     }
   }
   // Weights that are lost are not kept in place of good ones.
-  static void check_finite(const Snapshot& snapshot, const Moment& moment) {
-    const Replica& replica = moment.trainee.replica;
-    const std::string& last = moment.result.checkpoint;
+  static void check_finite(const Snapshot& snapshot, const Replica& replica) {
     for (const auto* arrays : {&replica.parameters(), &replica.statistics()}) {
       for (const ModelArray& one : *arrays) {
         const std::string& bytes = snapshot.model.at(one.name).bytes;
         if (count_flaws(reinterpret_cast<const float*>(bytes.data()), one.count) > 0)
-          throw Error(fmt::format("step {}: '{}' is not finite; {}", snapshot.step, one.name,
-                                  last.empty() ? "no checkpoint was written"
-                                               : "the last good checkpoint is " + last),
+          throw Error(fmt::format("step {}: '{}' is not finite", snapshot.step, one.name),
                       ExitCode::kNonFinite);
       }
     }
