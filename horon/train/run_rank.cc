@@ -108,8 +108,9 @@ class Run {
     }
   }
 
-  // By the last evaluation or, where there was none, by the last step.
+  // By the last evaluation or, where there was none, by the last step. Not of a run that goes on.
   void check_end(const Moment& moment) const {
+    if (moment.result.interrupted) return;
     const Evaluation& last = moment.evaluation;
     const bool evaluated = last.samples > 0;
     if (std::isfinite(evaluated ? last.loss : moment.loss)) return;
@@ -249,7 +250,8 @@ class Run {
     if (!config_.model_dir.empty() && looks) {
       const CheckpointStore store(config_.model_dir);
       if (auto found = store.load_newest(warn)) return found;
-      if (!store.steps().empty()) warn("no good checkpoint is left: beginning anew");
+      if (!job_.only_evaluates && !store.steps().empty())
+        warn("no good checkpoint is left: beginning anew");
     }
     if (job_.only_evaluates && !config_.checkpoint_path.empty())
       return CheckpointStore::load(config_.checkpoint_path);

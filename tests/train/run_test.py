@@ -60,11 +60,11 @@ class Agreement(Case):
         self.assertFalse(os.path.exists(self.at("x", "config.json")))
 
     def test_other_kinds_of_cpu(self):
-        old = {"env": ["ATEN_CPU_CAPABILITY=default"], "flags": []}
+        old = "ATEN_CPU_CAPABILITY=default"
         arguments = [*SMALL, "--max_number_of_steps", 2, "--model_dir", self.at("x")]
-        said = run_differing([*arguments, "--reduction", "exact"], old, code=11)
+        said = run_differing([*arguments, "--reduction", "exact"], [], code=11, variable=old)
         self.assertRegex(said, r"LibTorch: \S+, \S+ on rank 0, \S+, \S+ on rank 1")
-        self.assertIn("the ranks differ", run_differing(arguments, old, code=0))
+        self.assertIn("the ranks differ", run_differing(arguments, [], code=0, variable=old))
 
     def test_a_resumed_run_takes_rank_0s_settings_where_only_it_has_the_folder(self):
         arguments = [*EXACT, "--model", "lenet", "--learning_rate", 0.01]
@@ -148,6 +148,14 @@ class Signals(Case):
             process.send_signal(signal.SIGTERM)
             said = process.communicate()[0]
             self.assertEqual(process.returncode, 75, said)
+
+    def test_a_timeline_by_its_flag(self):
+        run(2, *SMALL, "--max_number_of_steps", 3, "--skip_eval", "--model_dir", self.at("x"), "--timeline", self.at("trace"))
+        files = sorted(name for name in os.listdir(self.at()) if name.startswith("trace"))
+        self.assertEqual(len(files), 2, files)  # one a rank
+        for name in files:
+            with open(self.at(name)) as file:
+                self.assertIn('"step sums"', file.read(), name)
 
 
 class Lengths(Case):

@@ -9,7 +9,8 @@ import tempfile
 import termios
 import unittest
 
-HORON = os.path.join(os.environ["HORON_BIN"], "horon")
+from support import HORON, read_terminal
+
 TRAIN = [HORON, "train", "--train_samples", "200", "--batch_size", "50", "--train_epochs", "3", "--model_dir"]
 BAR = re.compile(rb"\r\[0\] \[#*\.*\] step (\d+)/12  loss \S+  \S+ images/s")
 
@@ -21,15 +22,7 @@ def on_terminal(*arguments, columns=0):
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24 if columns else 0, columns, 0, 0))
         os.environ["NO_COLOR"] = "1"
         os.execv(HORON, [HORON, *arguments])
-    said = b""
-    while True:
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError:  # the terminal is gone with its last process
-            break
-        if not piece:
-            break
-        said += piece
+    said = read_terminal(terminal)
     os.close(terminal)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status == 0, (status, said[-1500:])

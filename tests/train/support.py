@@ -29,11 +29,24 @@ def run(ranks, *arguments, code=0, env=None, what="train"):
     return finish(line, code, env)
 
 
-def run_differing(arguments, one, code=None, what="train", ranks=2):
-    """Rank 1 gets the arguments of `one` besides; "NAME=value" words go into its environment."""
-    script = f'if [ "$HORON_RANK" = 1 ]; then exec env {" ".join(one["env"]) if isinstance(one, dict) else ""} "$0" {what} "$@" ' \
-             f'{" ".join(one["flags"]) if isinstance(one, dict) else " ".join(map(str, one))}; else exec "$0" {what} "$@"; fi'
+def run_differing(arguments, more, code=None, ranks=2, variable=""):
+    """`horon train` on all ranks; rank 1 gets more arguments, and a variable NAME=value, besides."""
+    script = f'[ "$HORON_RANK" = 1 ] || exec "$0" train "$@"; exec env {variable} "$0" train "$@" {" ".join(map(str, more))}'
     return finish([HORON, "run", "-np", str(ranks), "sh", "-c", script, HORON, *map(str, arguments)], code)
+
+
+def read_terminal(terminal, on_piece=lambda said: None):
+    """All that comes until its last process is gone; on_piece(said) after each piece."""
+    said = b""
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # the terminal is gone with its last process
+            return said
+        if not piece:
+            return said
+        said += piece
+        on_piece(said)
 
 
 def losses(text):

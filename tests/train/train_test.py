@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from support import EXACT, HORON, SLACK, SMALL, command, digest, finish, losses, read_log, run, tensors
+from support import EXACT, HORON, SLACK, SMALL, command, digest, finish, losses, read_log, read_terminal, run, tensors
 
 
 class Runs(unittest.TestCase):
@@ -171,19 +171,12 @@ class Kills(Runs):
         child, terminal = pty.fork()
         if child == 0:
             os.execv(HORON, command(2, *arguments))
-        said = b""
-        sent = False
-        while True:
-            try:
-                piece = os.read(terminal, 65536)
-            except OSError:  # the terminal is gone with its last process
-                break
-            if not piece:
-                break
-            said += piece
+        sent = []
+
+        def interrupt_once(said):
             if not sent and re.search(rb"step \d\d+/", said):
-                os.write(terminal, b"\x03")  # to launcher and ranks alike
-                sent = True
+                sent.append(os.write(terminal, b"\x03"))  # to launcher and ranks alike
+        said = read_terminal(terminal, interrupt_once)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         self.assertEqual(status, 75, said[-1500:])
         self.assertEqual(said.count(b"interrupted; go on with"), 1)

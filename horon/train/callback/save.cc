@@ -17,9 +17,8 @@ class SaveCheckpoints final : public Callback {
  public:
   void on_begin(Moment& moment) override {
     saved_ = moment.state.step;
-    if (moment.rank != 0) return;
-    store_.emplace(moment.config.model_dir, moment.config.keep_checkpoint_max);
-    if (file::exists(store_->path_of(saved_))) moment.result.checkpoint = store_->path_of(saved_);
+    if (moment.rank == 0)
+      store_.emplace(moment.config.model_dir, moment.config.keep_checkpoint_max);
   }
   void on_boundary(Moment& moment) override {
     if (!store_ || !(moment.is_last || is_due(moment))) return;
@@ -49,8 +48,6 @@ class SaveCheckpoints final : public Callback {
   // was written is known when the next one is due.
   void save(Moment& moment) {
     wait(moment, false);
-    if (failed_ == 0 && file::exists(store_->path_of(saved_)))
-      moment.result.checkpoint = store_->path_of(saved_);  // it is on disk by now
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
     check_finite(snapshot, moment.trainee.replica);
     store_->save_later(std::move(snapshot));
