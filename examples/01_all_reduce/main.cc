@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "horon/base/error.h"
-#include "horon/comm/join.h"
+#include "horon/runtime/session.h"
 
 namespace {
 
@@ -19,9 +19,8 @@ void average_ranks(horon::Communicator& comm) {
 }
 
 void run() {
-  const horon::Knobs knobs = horon::Knobs::resolve({}, horon::process_env, "");
-  const horon::World world = horon::join_world(knobs);
-  if (world.size > 1) return average_ranks(*horon::make_communicator(world, knobs));
+  const horon::Session session;
+  if (session.size() > 1) return average_ranks(session.world());
   auto threads = horon::make_local_world(4);
   std::vector<std::jthread> ranks;
   for (auto& comm : threads) ranks.emplace_back([&one = *comm] { average_ranks(one); });

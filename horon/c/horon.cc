@@ -17,8 +17,7 @@
 #include "horon/base/error.h"
 #include "horon/base/thread.h"
 #include "horon/base/version.h"
-#include "horon/comm/join.h"
-#include "horon/runtime/runtime.h"
+#include "horon/runtime/session.h"
 
 namespace {
 
@@ -39,7 +38,6 @@ constexpr auto kLastWait = std::chrono::seconds(1);
 
 // The one job of this process.
 struct Job {
-  World world;
   Topology topology;
   OwnProcess process;
   std::mutex mutex;  // guards all below but the runtime
@@ -48,7 +46,8 @@ struct Job {
   bool closes = false;
   std::map<horon_handle, std::shared_ptr<Operation>> operations;
   horon_handle next = 1;
-  std::unique_ptr<Runtime> runtime;  // goes first: its operations write into those above
+  std::unique_ptr<Session> session;  // goes first: its operations write into those above
+  Runtime* runtime = nullptr;        // the session's
 };
 
 // Neither is ever destroyed: threads may call while the process ends.
@@ -113,8 +112,7 @@ bool close(Job& job, Milliseconds last_wait) {
     if (!job.changed.wait_for(lock, last_wait, unused)) return false;
   }
   lock.unlock();
-  job.runtime.reset();
-  job.world.store.reset();  // a call that has just come back may hold the rest for a moment
+  job.session.reset();  // a call that has just come back may hold the rest for a moment
   return true;
 }
 
@@ -284,14 +282,9 @@ int horon_init(void) {
     const std::lock_guard lock(job_mutex());
     require(!job_slot(), "horon_init was called before; call horon_shutdown first");
     auto job = std::make_shared<Job>();
-    const Knobs knobs = Knobs::resolve({}, process_env, process_env("HORON_CONFIG").value_or(""));
-    job->world = join_world(knobs);
-    auto comm = make_communicator(job->world, knobs);
-    job->topology = comm->topology();
-    RuntimeOptions options = runtime_options(knobs);
-    options.store = job->world.store;
-    options.stall.store_rank = job->world.store_rank;
-    job->runtime = std::make_unique<Runtime>(std::move(comm), options);
+    job->session = std::make_unique<Session>();
+    job->runtime = &job->session->runtime();
+    job->topology = job->session->topology();
     dump_on_signal();
     job_slot() = std::move(job);
     // Each time, so that it comes before the exit handlers of all that was started above.

@@ -20,10 +20,10 @@
 #include "horon/base/part.h"
 #include "horon/cli/ranks.h"
 #include "horon/cli/record.h"
-#include "horon/comm/join.h"
 #include "horon/comm/mpi/mpi_part.h"
 #include "horon/launch/environment.h"
 #include "horon/launch/process.h"
+#include "horon/runtime/session.h"
 
 namespace horon::cli {
 namespace {
@@ -203,12 +203,11 @@ void run_first(const std::string& mpi) {
     mpi_exchange({mpi, -1, -1, part_folders(knobs.text("parts"))}, "");
     return say_done();
   }
-  const World world = join_world(knobs);
-  const auto comm = make_communicator(world, knobs);
+  const Session session;
   std::array<float, 1> value = {1.0F};
-  comm->all_reduce(view_of(value), {.op = ReduceOp::kSum, .name = "first"});
+  session.world().all_reduce(view_of(value), {.op = ReduceOp::kSum, .name = "first"});
   say_done();
-  if (value[0] != static_cast<float>(world.size)) throw Error("the sum is wrong");
+  if (value[0] != static_cast<float>(session.size())) throw Error("the sum is wrong");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "horon/comm/bootstrap.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -13,6 +14,7 @@
 #include "horon/comm/p2p/backend.h"
 #include "horon/comm/shared/local.h"
 #include "horon/comm/shared/shm.h"
+#include "horon/net/compare.h"
 
 namespace horon {
 namespace {
@@ -39,10 +41,11 @@ std::shared_ptr<Store> corner(const BootstrapInfo& info) {
   return make_prefix_store(info.store, fmt::format("{}/{}/", info.name, number));
 }
 
-std::vector<std::string> exchange_hosts(const BootstrapInfo& info, Store& store,
+// What every rank brings: its host, and the settings that must be alike.
+std::vector<std::string> exchange_cards(const BootstrapInfo& info, Store& store,
                                         const std::string& mine) {
   const Deadline deadline = Deadline::after(info.knobs.duration("start_timeout"));
-  const auto key = [](int rank) { return fmt::format("host/{}", rank); };
+  const auto key = [](int rank) { return fmt::format("card/{}", rank); };
   store.set(key(info.rank), mine, deadline);
   std::vector<std::string> keys;
   for (int rank = 0; rank < info.size; ++rank) keys.push_back(key(rank));
@@ -63,6 +66,24 @@ std::vector<std::string> exchange_hosts(const BootstrapInfo& info, Store& store,
                   "HORON_START_TIMEOUT",
                   name_ranks(missing), format_duration(info.knobs.duration("start_timeout"))),
       missing);
+}
+
+// All ranks see the same cards, and come to the same end.
+std::vector<std::string> meet(const BootstrapInfo& info, Store& store, const std::string& host_id) {
+  Said mine = common_settings(info.knobs);
+  mine["host"] = host_id;
+  std::vector<std::string> hosts;
+  std::vector<Said> all;
+  for (const std::string& card : exchange_cards(info, store, pack_said(mine))) {
+    all.push_back(unpack_said(card));
+    hosts.push_back(all.back()["host"]);
+    all.back().erase("host");
+  }
+  if (const auto found = disagreements(all); !found.empty())
+    throw UsageError(fmt::format("start: the ranks were given different settings:\n  {}",
+                                 fmt::join(found, "\n  ")),
+                     ExitCode::kMismatch);
+  return hosts;
 }
 
 std::unique_ptr<Backend> make_shm(const Start& start, const std::string& corner_name) {
@@ -135,11 +156,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const Start& star
   throw UsageError(fmt::format("backend {} cannot be made here", name));
 }
 
-}  // namespace
-
-std::vector<std::string> backend_names() { return knob_words("backend"); }
-
-std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
+std::unique_ptr<Communicator> connect(const BootstrapInfo& info) {
   require(info.size >= 1 && info.rank >= 0 && info.rank < info.size,
           fmt::format("rank {} of {} makes no sense", info.rank, info.size));
   const std::string& name = info.knobs.text("backend");
@@ -156,13 +173,26 @@ std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
                       ? host_identity(process_env("HORON_AGENT_ID").value_or(""))
                       : info.knobs.text("host_id");
   std::vector<std::string> hosts(static_cast<size_t>(info.size), start.host_id);
-  if (start.store && info.size > 1) hosts = exchange_hosts(info, *start.store, start.host_id);
+  if (start.store && info.size > 1) hosts = meet(info, *start.store, start.host_id);
   start.topology = make_topology(info.rank, hosts);
   std::shared_ptr<Backend> backend = make_backend(name, start);
   return std::make_unique<Communicator>(
       backend, std::move(start.topology),
       Communicator::Settings{info.knobs.duration("timeout"), info.knobs.text("algorithm"),
-                             info.device, info.on_failure});
+                             info.device, info.on_failure, start.store});
+}
+
+}  // namespace
+
+std::vector<std::string> backend_names() { return knob_words("backend"); }
+
+std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
+  try {
+    return connect(info);
+  } catch (...) {  // the ranks will not come together
+    if (info.on_failure) info.on_failure();
+    throw;
+  }
 }
 
 std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knobs& knobs) {
@@ -173,7 +203,8 @@ std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knob
        shared::make_local_backends(size, {inline_bytes(knobs), knobs.text("spin")})) {
     world.push_back(std::make_unique<Communicator>(
         std::shared_ptr<Backend>(std::move(backend)), make_topology(rank++, hosts),
-        Communicator::Settings{knobs.duration("timeout"), knobs.text("algorithm"), nullptr, {}}));
+        Communicator::Settings{
+            knobs.duration("timeout"), knobs.text("algorithm"), nullptr, {}, {}}));
   }
   return world;
 }

@@ -20,7 +20,7 @@ struct BootstrapInfo {
   std::string name =
       "world";  // communicators made one after the other under one name are kept apart
   std::shared_ptr<DeviceRuntime> device;  // for device buffers; may be null
-  std::function<void()> on_failure = {};  // a rank was lost or late; may be null
+  std::function<void()> on_failure = {};  // a rank was lost, late or never came; may be null
 };
 
 // The names that the setting `backend` takes.
@@ -28,7 +28,8 @@ std::vector<std::string> backend_names();
 
 // Makes the communicator of all ranks over the backend that info.knobs asks for ("auto": self for
 // one rank, shm on one host, hier on several). Collective. Throws UsageError for an unknown name or
-// a part that is missing, TimeoutError naming the ranks that did not come.
+// a part that is missing, and, the same on all ranks (exit code 11), for settings that differ and
+// must not (net/compare.h); TimeoutError naming the ranks that did not come.
 std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info);
 
 // Ranks as threads of this process: one communicator each.

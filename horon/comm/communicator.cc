@@ -107,6 +107,8 @@ const std::vector<int>& Communicator::members() const { return state_->members; 
 std::string Communicator::backend() const { return state_->job->backend->name(); }
 DeviceRuntime* Communicator::device() const { return state_->job->settings.device.get(); }
 
+std::shared_ptr<Store> Communicator::store() const { return state_->job->settings.store; }
+
 void Communicator::run(const Request& request) {
   state_->queue.run([&] { state_->run(request); });
 }

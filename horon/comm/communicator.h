@@ -14,6 +14,7 @@
 namespace horon {
 
 class Backend;
+class Store;
 
 // A group of ranks that act together: the whole job, or a part of it. Any thread may call;
 // operations of one communicator happen one after the other, in the order of the calls, which must
@@ -37,6 +38,8 @@ class Communicator {
   const std::vector<int>& members() const;  // ranks of the job, in order
   std::string backend() const;
   DeviceRuntime* device() const;  // null: host memory only
+  // This communicator's own corner of the store where its ranks met; null: they met without one.
+  std::shared_ptr<Store> store() const;
 
   // Any operation (request.h), blocking or not.
   void run(const Request& request);
@@ -107,6 +110,7 @@ class Communicator {
     std::string algorithm;
     std::shared_ptr<DeviceRuntime> device;
     std::function<void()> on_failure = {};  // the job is dead; may be null, may be called again
+    std::shared_ptr<Store> store = {};
   };
   // Used by bootstrap: the communicator of all ranks of `backend`.
   Communicator(const std::shared_ptr<Backend>& backend, Topology topology, Settings settings);

@@ -227,17 +227,6 @@ class Joiner {
   Log log_;
 };
 
-// If it throws, the ranks will not come together: whoever wants to know is told.
-template <typename Body>
-void telling(const std::function<void()>& on_failure, const Body& body) {
-  try {
-    body();
-  } catch (...) {
-    if (on_failure) on_failure();
-    throw;
-  }
-}
-
 }  // namespace
 
 World join_world(const Knobs& knobs, const EnvLookup& env) {
@@ -259,20 +248,23 @@ World join_world(const Knobs& knobs, const EnvLookup& env) {
   if (spec.size == 1) return world;
   Joiner joiner(spec, knobs);
   world.on_failure = joiner.on_failure();
-  telling(world.on_failure, [&] { world.store = joiner.join(); });
+  try {
+    world.store = joiner.join();
+  } catch (...) {  // the ranks will not come together
+    if (world.on_failure) world.on_failure();
+    throw;
+  }
   return world;
 }
 
-std::unique_ptr<Communicator> make_communicator(const World& world, const Knobs& knobs) {
+BootstrapInfo bootstrap_info(const World& world, const Knobs& knobs) {
   BootstrapInfo info;
   info.rank = world.rank;
   info.size = world.size;
   info.store = world.store;
   info.knobs = knobs;
   info.on_failure = world.on_failure;
-  std::unique_ptr<Communicator> comm;
-  telling(world.on_failure, [&] { comm = make_communicator(info); });
-  return comm;
+  return info;
 }
 
 }  // namespace horon

@@ -30,7 +30,7 @@ struct World {
 // TimeoutError naming the ranks that did not come within start_timeout.
 World join_world(const Knobs& knobs, const EnvLookup& env = process_env);
 
-// The communicator of all ranks: join_world and make_communicator.
-std::unique_ptr<Communicator> make_communicator(const World& world, const Knobs& knobs);
+// What make_communicator wants to know of a world.
+BootstrapInfo bootstrap_info(const World& world, const Knobs& knobs);
 
 }  // namespace horon

@@ -22,14 +22,24 @@ Lane::Lane(std::unique_ptr<Communicator> comm, const Options& options)
     : options_(options),
       comm_(std::move(comm)),
       mover_(*comm_, options.mover),
-      plan_(options.limits) {
+      plan_(options.plan.value_or(Plan(options.limits))) {
+  plan_.begin_step();
+  count_all();
   thread_ = std::thread([this, name = options.name] {
     pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
     work_loop();
   });
 }
 
-Lane::~Lane() {
+Lane::~Lane() { close(); }
+
+Plan Lane::retire() {
+  close();
+  return std::move(plan_);
+}
+
+void Lane::close() {
+  if (!thread_.joinable()) return;
   {
     Lock lock(mutex_);
     stops_ = true;
@@ -390,35 +400,49 @@ void Lane::apply(Lock& lock, const Decision& decision) {
 
 // --- all ranks at once
 
-std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
-                                       std::vector<BufferView>& views) {
+// The same list on all ranks, or UsageError on all. Whether all have the same plan, too.
+bool Lane::agree_on_declared(const std::vector<TensorSpec>& specs, uint64_t digest) {
+  std::string mine = fmt::format("{:016x}", digest) + pack_specs(specs);
+  const size_t prefix = mine.size() - pack_specs(specs).size();
+  const BufferView in{mine.data(), mine.size(), DType::kU8, {}};
+  const Gathered all =
+      comm_->all_gather(in, {.name = "declare", .timeout = options_.mover.timeout});
+  const auto* at = static_cast<const char*>(all.data.view().data);
+  bool same_plan = digest != 0;
+  for (size_t i = 0, offset = 0; i < all.counts.size(); offset += all.counts[i++]) {
+    const std::string_view theirs(at + offset, all.counts[i]);
+    if (theirs.substr(std::min(prefix, theirs.size())) != std::string_view(mine).substr(prefix))
+      throw UsageError("declare: ranks declare different tensors", ExitCode::kMismatch);
+    same_plan = same_plan && theirs == mine;
+  }
+  return same_plan;
+}
+
+bool Lane::declare(const std::vector<TensorSpec>& specs, std::vector<OwnedBuffer>& buckets,
+                   std::vector<BufferView>& views) {
   Lock lock(mutex_);
   require(pending_.empty(), "declare: operations are in flight");
   if (dead_) std::rethrow_exception(dead_);
   for (const TensorSpec& spec : specs)
     require(is_ours(spec), "declare: '" + spec.name + "' is of the other lane");
   begin_driving(lock);
-  std::string mine = pack_specs(specs);
+  const uint64_t digest = options_.plan ? plan_.digest() : 0;
+  options_.plan.reset();  // it is asked about once
   lock.unlock();
   std::exception_ptr error;
+  bool kept = false;
   try {
-    const BufferView in{mine.data(), mine.size(), DType::kU8, {}};
-    const Gathered all =
-        comm_->all_gather(in, {.name = "declare", .timeout = options_.mover.timeout});
-    const auto* at = static_cast<const char*>(all.data.view().data);
-    for (size_t i = 0, offset = 0; i < all.counts.size(); offset += all.counts[i++]) {
-      if (mine != std::string_view(at + offset, all.counts[i]))
-        throw UsageError("declare: ranks declare different tensors", ExitCode::kMismatch);
-    }
+    kept = agree_on_declared(specs, digest);
   } catch (...) {
     error = std::current_exception();
   }
   lock.lock();
   end_driving();
   if (error) std::rethrow_exception(error);
-  plan_.declare(specs);
+  if (digest != 0 && !kept) plan_ = Plan(options_.limits);  // as newcomers have it
+  if (!kept) plan_.declare(specs);
   count_all();
-  options_.tries.clear();  // their memory is handed out: buckets stay as they are
+  if (!specs.empty()) options_.tries.clear();  // their memory is handed out: buckets stay
   declared_memory_.clear();
   views.assign(specs.size(), BufferView());
   for (const Bucket& bucket : plan_.declared()) {
@@ -430,7 +454,8 @@ std::vector<OwnedBuffer> Lane::declare(const std::vector<TensorSpec>& specs,
       views[place] = whole.slice(bucket.offsets[i], specs[place].count);
     }
   }
-  return declared_memory_;
+  buckets.insert(buckets.end(), declared_memory_.begin(), declared_memory_.end());
+  return kept;
 }
 
 void Lane::require_idle(const std::string& doing) const {

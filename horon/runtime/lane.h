@@ -49,6 +49,7 @@ class Lane {
     // An operation that belongs into the other lane of its set was agreed on and has run here: from
     // now on it is submitted there. May be null.
     std::function<void(const TensorSpec& spec)> on_other_class;
+    std::optional<Plan> plan;  // that another lane had learnt; see declare()
   };
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Work that has not begun ends with an Error; work that waits for other ranks is given up after
@@ -63,9 +64,12 @@ class Lane {
   // submit() and wait, on this thread if nothing else is going on.
   void run(TensorSpec spec, Request request);
   // All ranks: the tensors of every step, and memory for their buckets. UsageError on all if they
-  // do not declare the same.
-  std::vector<OwnedBuffer> declare(const std::vector<TensorSpec>& specs,
-                                   std::vector<BufferView>& views);
+  // do not declare the same. If all ranks have a plan of another lane (Options::plan), and the same
+  // one, it is kept: nothing has to be agreed on again. True if so.
+  bool declare(const std::vector<TensorSpec>& specs, std::vector<OwnedBuffer>& buckets,
+               std::vector<BufferView>& views);
+  // Ends it, as the destructor does; what it has learnt.
+  Plan retire();
   // Takes part with nothing until all ranks have joined; the last one that did. Nothing may be in
   // flight here.
   int join();
@@ -95,6 +99,8 @@ class Lane {
   using Lock = std::unique_lock<std::mutex>;
 
   Work enqueue(TensorSpec spec, Request request, bool wakes);
+  void close();
+  bool agree_on_declared(const std::vector<TensorSpec>& specs, uint64_t digest);
   void wait_for(uint64_t number, const Work& work, Deadline deadline);
   void count(Item& item);
   void count_all();

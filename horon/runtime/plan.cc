@@ -85,6 +85,20 @@ void Plan::restart() {
   rebuild("", true);
 }
 
+void Plan::begin_step() {
+  expected_ = 0;
+  round_ = 1;
+  for (Known& known : known_) known.round = 0;
+}
+
+uint64_t Plan::digest() const {
+  std::string text = fmt::format("{} {}", limits_.first_bytes, limits_.bucket_bytes);
+  for (const Known& known : known_)
+    text += fmt::format("\n{} {} {} {} {} {}", describe(known.spec), known.regular, known.declared,
+                        known.strikes, known.runs, known.last);
+  return std::max<uint64_t>(hash_text(text), 1);
+}
+
 void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::string>& skipped) {
   std::string last;
   bool changed = false;

@@ -49,6 +49,10 @@ class Plan {
 
   // All ranks begin anew: what was declared is regular, the rest is forgotten.
   void restart();
+  // All ranks begin the next step with the first bucket, and know what they know.
+  void begin_step();
+  // Of all that it has learnt: plans with one digest decide alike after begin_step(). Never 0.
+  uint64_t digest() const;
 
   const TensorSpec* find(const std::string& name) const;
   bool is_regular(const std::string& name) const { return bucket_of(name) >= 0; }

@@ -82,9 +82,14 @@ RuntimeOptions runtime_options(const Knobs& knobs) {
 }
 
 Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options)
-    : world_(std::move(world)),
-      options_(options),
-      recorder_(std::make_shared<Recorder>(world_->rank())) {
+    : recorder_(std::make_shared<Recorder>(world->rank())) {
+  attach(std::move(world), options, nullptr);
+}
+
+void Runtime::attach(std::unique_ptr<Communicator> world, const RuntimeOptions& options,
+                     const Heirloom* heirloom) {
+  world_ = std::move(world);
+  options_ = options;
   if (!options_.warn) {
     const Log log(LogLevel::kWarn, fmt::format("rank {}/{}", world_->rank(), world_->size()));
     options_.warn = [log](const std::string& line) { log.warn("{}", line); };
@@ -101,17 +106,36 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
   world_ledger_ = std::make_unique<Ledger>(Ledger::Options{3, recorder_, on_begin});
   world_ledger_->watch(*world_);
   begin_tuning();
-  sets_[next_set_++] = make_set(all);
+  next_set_ = 0;
+  sets_[next_set_++] = make_set(all, heirloom);
   tries_.clear();  // other sets are not tuned
-  if (!options.timeline.empty()) start_timeline(options.timeline);
-  if (!options.store || world_->size() == 1) return;
-  StallMonitor::Options stall = options.stall;
+  if (!options_.timeline.empty()) start_timeline(options_.timeline);
+  if (!options_.store || world_->size() == 1) return;
+  StallMonitor::Options stall = options_.stall;
   stall.rank = world_->rank();
   monitor_ = std::make_unique<StallMonitor>(
-      stall, make_prefix_store(options.store, "runtime/"),
+      stall, make_prefix_store(options_.store, "runtime/"),
       StallMonitor::Events{[this] { return longest_wait(); }, [this] { return own_state(); },
                            options_.warn,
                            [this](const std::vector<int>& ranks) { world_->give_up_on(ranks); }});
+}
+
+BucketMemory Runtime::rebind(std::unique_ptr<Communicator> next, const RuntimeOptions& options) {
+  monitor_.reset();
+  if (sets_.contains(0)) {  // else the last one failed before there was anything to inherit from
+    past_ = counters();
+    past_.waited_us.clear();  // the ranks have other numbers now
+    Set& old = *sets_.at(0);
+    heirloom_ = {old.bulk->retire(), old.urgent->retire(), old.urgent_names};
+  }
+  sets_.clear();  // groups go before their communicator
+  world_.reset();
+  attach(std::move(next), options, &heirloom_);
+  bool kept = true;
+  const auto set = find_set(0);
+  BucketMemory memory = declare(*set, declared_, kept);
+  if (kept) set->urgent_names = heirloom_.urgent_names;
+  return memory;
 }
 
 Runtime::~Runtime() = default;
@@ -201,7 +225,7 @@ void Runtime::Set::note_class(const TensorSpec& spec) {
 }
 
 std::shared_ptr<Lane> Runtime::make_lane(const std::shared_ptr<Set>& set, bool urgent,
-                                         const Mover::Options& moves) {
+                                         const Mover::Options& moves, const Heirloom* heirloom) {
   Lane::Options options;
   options.limits = options_.limits;
   options.mover = moves;
@@ -219,12 +243,14 @@ std::shared_ptr<Lane> Runtime::make_lane(const std::shared_ptr<Set>& set, bool u
   options.on_other_class = [at = std::weak_ptr(set)](const TensorSpec& spec) {
     if (const auto owner = at.lock()) owner->note_class(spec);
   };
+  if (heirloom != nullptr) options.plan = urgent ? heirloom->urgent : heirloom->bulk;
   return std::make_shared<Lane>(world_->group(set->ranks), options);
 }
 
 // Each lane and the unnamed operations have a group of their own: what runs in one does not hold up
 // the others, and each has one order.
-std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
+std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks,
+                                                const Heirloom* heirloom) {
   auto set = std::make_shared<Set>();
   set->ranks = ranks;
   if (std::find(ranks.begin(), ranks.end(), world_->rank()) == ranks.end()) return set;
@@ -234,8 +260,8 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
   moves.gate = std::make_shared<Gate>();
   moves.codec_threads = options_.codec_threads;
   moves.make_codec = options_.make_codec;
-  set->bulk = make_lane(set, false, moves);
-  set->urgent = make_lane(set, true, moves);
+  set->bulk = make_lane(set, false, moves, heirloom);
+  set->urgent = make_lane(set, true, moves, heirloom);
   const auto on_begin = [this] {
     if (monitor_) monitor_->wake();
   };
@@ -333,10 +359,16 @@ void Runtime::run_all_reduce(const std::string& name, BufferView data,
   submit(name, Request::all_reduce(data, reduce_options(options)), options, true);
 }
 
-// Both lanes, whatever there is for them: a rank that calls a tensor urgent must meet one that does
-// not.
 BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
-  const auto set = find_set(0);
+  bool kept = false;
+  BucketMemory memory = declare(*find_set(0), specs, kept);
+  declared_ = specs;
+  return memory;
+}
+
+// Both lanes, whatever there is for them: a rank that calls a tensor urgent must meet one that does
+// not. `kept`: both lanes go on with the plans that they had.
+BucketMemory Runtime::declare(Set& set, const std::vector<TensorSpec>& specs, bool& kept) {
   BucketMemory memory;
   memory.views.resize(specs.size());
   for (const bool urgent : {false, true}) {
@@ -348,16 +380,15 @@ BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
       places.push_back(i);
     }
     std::vector<BufferView> views;
-    for (OwnedBuffer& bucket : (urgent ? set->urgent : set->bulk)->declare(some, views))
-      memory.buckets.push_back(std::move(bucket));
+    kept = (urgent ? set.urgent : set.bulk)->declare(some, memory.buckets, views) && kept;
     for (size_t i = 0; i < places.size(); ++i) memory.views[places[i]] = views[i];
   }
-  const std::lock_guard lock(set->mutex);
-  set->declared_urgent.clear();
+  const std::lock_guard lock(set.mutex);
+  set.declared_urgent.clear();
   for (const TensorSpec& spec : specs) {
-    if (spec.is_urgent()) set->declared_urgent.insert(spec.name);
+    if (spec.is_urgent()) set.declared_urgent.insert(spec.name);
   }
-  set->urgent_names = set->declared_urgent;
+  set.urgent_names = set.declared_urgent;
   return memory;
 }
 
@@ -447,7 +478,8 @@ void Runtime::start_timeline(const std::string& path) {
 }
 
 RuntimeCounters Runtime::counters() const {
-  RuntimeCounters sum = world_ledger_->counters();
+  RuntimeCounters sum = past_;
+  sum += world_ledger_->counters();
   const std::lock_guard lock(mutex_);
   for (const auto& [number, set] : sets_) {
     if (!set->bulk) continue;

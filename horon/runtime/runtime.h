@@ -64,7 +64,8 @@ struct BucketMemory {
 // among them, so their priority means nothing, and ranks need not agree on it.
 //
 // Errors: as Communicator's; every mismatch is the same UsageError on every rank, and the runtime
-// works on. After PeerLostError or TimeoutError make a new communicator and a new runtime.
+// works on. After PeerLostError or TimeoutError make a new communicator, and rebind() or make a new
+// runtime.
 class Runtime {
  public:
   explicit Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options = {});
@@ -100,6 +101,15 @@ class Runtime {
   // whose bytes lie in the views are reduced in place, without a copy. Where the device of a spec
   // is one, its bucket lies there; urgent ones have buckets of their own.
   BucketMemory allocate_buckets(const std::vector<TensorSpec>& specs);
+
+  // Goes on over another communicator: after a failure, or when ranks come and go. All ranks of
+  // `next`; newcomers make a Runtime and declare the same (allocate_buckets, of nothing if nothing
+  // is declared) instead. What is in flight ends with an Error; nobody else may call meanwhile.
+  // Names and their order are kept: if all ranks know the same ones, nothing has to be agreed on
+  // again. Declared tensors get memory anew, in the order in which they were declared; that of
+  // before stays valid until it is let go, but nothing is reduced there any more. Other process
+  // sets than 0 are gone, and the next one is number 1 again. Counters go on.
+  BucketMemory rebind(std::unique_ptr<Communicator> next, const RuntimeOptions& options);
 
   // Takes part with nothing, in whatever the others do there, until all ranks of the set have
   // joined; the last one that did. With set 0 that includes operations on world(). Nothing of ours
@@ -138,13 +148,21 @@ class Runtime {
     Lane& lane_of(const std::string& name);
     void note_class(const TensorSpec& spec);
   };
+  struct Heirloom {  // of what ran over one communicator for what runs over the next
+    Plan bulk{PlanLimits{}};
+    Plan urgent{PlanLimits{}};
+    std::unordered_set<std::string> urgent_names;
+  };
+  void attach(std::unique_ptr<Communicator> world, const RuntimeOptions& options,
+              const Heirloom* heirloom);
+  BucketMemory declare(Set& set, const std::vector<TensorSpec>& specs, bool& kept);
   std::optional<LongWait> longest_wait() const;
   RankState own_state() const;
   void begin_tuning();
   void keep_tuning(const Tuning& found) const;
-  std::shared_ptr<Set> make_set(const std::vector<int>& ranks);
+  std::shared_ptr<Set> make_set(const std::vector<int>& ranks, const Heirloom* heirloom = nullptr);
   std::shared_ptr<Lane> make_lane(const std::shared_ptr<Set>& set, bool urgent,
-                                  const Mover::Options& moves);
+                                  const Mover::Options& moves, const Heirloom* heirloom);
   std::vector<int64_t> compare(const std::string& doing, std::vector<int64_t> mine) const;
   std::shared_ptr<Set> find_set(int set) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
@@ -152,11 +170,14 @@ class Runtime {
 
   std::unique_ptr<Communicator> world_;
   RuntimeOptions options_;
+  Heirloom heirloom_;
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<Ledger> world_ledger_;
   mutable std::mutex mutex_;  // guards the two below
   std::map<int, std::shared_ptr<Set>> sets_;
   int next_set_ = 0;
+  std::vector<TensorSpec> declared_;       // in the caller's order
+  RuntimeCounters past_;                   // of what ran over earlier communicators
   std::vector<uint64_t> tries_;            // for the lanes that are made
   std::unique_ptr<StallMonitor> monitor_;  // last: uses all the others
 };

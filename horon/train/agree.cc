@@ -32,7 +32,7 @@ nlohmann::json decide(const std::vector<Terms>& all, const TrainConfig& config) 
   std::vector<Given> machines;
   for (const Terms& one : all) machines.push_back(one.machine);
   nlohmann::json verdict = {{"config", to_json(config)}, {"warning", ""}};
-  const auto found = disagreements(machines);
+  const auto found = horon::disagreements(machines);
   if (found.empty()) return verdict;
   const std::string list = fmt::format("{}", fmt::join(found, "; "));
   if (config.reduction == "exact")
@@ -74,30 +74,6 @@ void wait_until_read(Store& store, const std::string& prefix, int size) {
 
 }  // namespace
 
-std::vector<std::string> disagreements(const std::vector<Given>& all) {
-  std::set<std::string> names;
-  for (const Given& one : all)
-    for (const auto& [name, value] : one) names.insert(name);
-  std::vector<std::string> found;
-  for (const std::string& name : names) {
-    std::vector<std::pair<std::string, std::vector<int>>> sides;  // rank 0's first
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      const auto entry = all[rank].find(name);
-      const std::string value = entry == all[rank].end() ? kNotGiven : entry->second;
-      auto side = std::find_if(sides.begin(), sides.end(),
-                               [&](const auto& one) { return one.first == value; });
-      if (side == sides.end()) side = sides.insert(sides.end(), {value, {}});
-      side->second.push_back(static_cast<int>(rank));
-    }
-    if (sides.size() < 2) continue;
-    std::vector<std::string> words;
-    for (const auto& [value, ranks] : sides)
-      words.push_back(fmt::format("{} on {}", value.empty() ? "''" : value, name_ranks(ranks)));
-    found.push_back(fmt::format("{}: {}", name, fmt::join(words, ", ")));
-  }
-  return found;
-}
-
 std::vector<std::string> disagreements(const std::vector<Terms>& all, const TrainConfig& config) {
   std::set<std::string> names;
   for (const Terms& one : all)
@@ -115,7 +91,7 @@ std::vector<std::string> disagreements(const std::vector<Terms>& all, const Trai
                                                               : kNotGiven;
     }
   }
-  return disagreements(compared);
+  return horon::disagreements(compared);
 }
 
 Agreement agree(Store& store, int rank, int size, const TrainConfig& config, const Terms& terms,

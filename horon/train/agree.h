@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "horon/net/compare.h"
 #include "horon/net/store.h"
 #include "horon/train/settings.h"
 
@@ -17,10 +18,9 @@ struct Terms {
   std::map<std::string, std::string> machine;  // what bits depend on: "LibTorch" -> "2.9, AVX2"
 };
 
-// "batch_size: 64 on rank 0, 32 on ranks 1 and 2": of each name that differs. Pure.
-std::vector<std::string> disagreements(const std::vector<std::map<std::string, std::string>>& all);
-// The same for settings. Of those that some rank was given: rank 0's value in `config`, the others'
-// as given, or the default. Those of which each rank may have its own are passed over. Pure.
+// As net/compare.h's. Of the settings that some rank was given: rank 0's value in `config`, the
+// others' as given, or the default. Those of which each rank may have its own are passed over.
+// Pure.
 std::vector<std::string> disagreements(const std::vector<Terms>& all, const TrainConfig& config);
 
 // What all go on with: rank 0's settings, and of those that each may have of its own, what this one

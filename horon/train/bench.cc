@@ -6,9 +6,9 @@
 #include "horon/base/error.h"
 #include "horon/base/part.h"
 #include "horon/base/time.h"
-#include "horon/comm/join.h"
 #include "horon/data/pipeline.h"
 #include "horon/file/file.h"
+#include "horon/runtime/session.h"
 #include "horon/train/gradient_sync.h"
 
 namespace horon::train {
@@ -174,17 +174,15 @@ nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communi
 
 void run_bench(const std::string& text) {
   const auto plan = nlohmann::json::parse(text);
-  const Knobs knobs = Knobs::resolve({}, process_env, "");
-  const World world = join_world(knobs);
-  auto comm = make_communicator(world, knobs);
-  const int rank = comm->rank();
+  const Session session;
+  Communicator& comm = session.world();
   std::vector<int> all;
-  for (int r = 0; r < comm->size(); ++r) all.push_back(r);
-  const auto clock = comm->group(all);  // for the barriers, apart from what is measured
+  for (int rank = 0; rank < comm.size(); ++rank) all.push_back(rank);
+  const auto clock = comm.group(all);  // for the barriers, apart from what is measured
   const nlohmann::json times = plan.at("what") == "input"
                                    ? measure_input(plan, *clock)
-                                   : measure_steps(plan, comm->group(all), *clock);
-  if (rank == 0) file::write(plan.at("out").get<std::string>(), times.dump());
+                                   : measure_steps(plan, comm.group(all), *clock);
+  if (session.is_first()) file::write(plan.at("out").get<std::string>(), times.dump());
   clock->barrier();
 }
 

@@ -211,4 +211,12 @@ std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
   return std::make_unique<FastSync>(runtime, replica, place);
 }
 
+std::unique_ptr<GradientSync> make_sync(const TrainConfig& config, Runtime& runtime,
+                                        Replica& replica, const Accelerator& place) {
+  replica.norm_over(config.sync_batch_norm && runtime.size() > 1 ? &runtime.world() : nullptr);
+  return config.reduction == "exact"
+             ? make_exact_sync(runtime, replica, config.logical_shards, place)
+             : make_fast_sync(runtime, replica, place);
+}
+
 }  // namespace horon::train

@@ -52,5 +52,10 @@ std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
 // The canonical tree over logical shards: the same bits on any number of ranks.
 std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards,
                                               const Accelerator& place = {});
+// The one that the settings name. The replica takes batch norm's statistics over these ranks, if
+// they say so. When the ranks have met anew, another one is made: replica, optimizer and their
+// numbers stay, the slices are others.
+std::unique_ptr<GradientSync> make_sync(const TrainConfig& config, Runtime& runtime,
+                                        Replica& replica, const Accelerator& place = {});
 
 }  // namespace horon::train

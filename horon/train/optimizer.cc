@@ -146,13 +146,7 @@ class DeviceOptimizer final : public Optimizer {
  public:
   DeviceOptimizer(const UpdateRule& rule, std::span<const Slice> slices, const Accelerator& place)
       : rule_(rule), place_(place) {
-    std::vector<DeviceMath::Segment> segments;
-    uint64_t first = 0;
-    for (const Slice& slice : slices) {
-      segments.push_back({slice.parameter, slice.gradient, slice.count, first, slice.decays});
-      first += slice.count;
-    }
-    table_ = place.math->make_table(segments);
+    const uint64_t first = total(slices);
     const std::vector<const char*> names =
         rule.kind == UpdateKind::kSgd    ? std::vector<const char*>{}
         : rule.kind == UpdateKind::kAdam ? std::vector<const char*>{"first", "second"}
@@ -162,8 +156,9 @@ class DeviceOptimizer final : public Optimizer {
       place.math->clear(arrays_.back().second.view().data, first * sizeof(float));
     }
   }
-  void step(std::span<const Slice>, double rate) override {
+  void step(std::span<const Slice> slices, double rate) override {
     ++steps;
+    keep_table(slices);
     UpdateRule rule = rule_;
     rule.rate = rate;
     rule.lr = static_cast<float>(rate);
@@ -180,8 +175,22 @@ class DeviceOptimizer final : public Optimizer {
   }
 
  private:
+  // Where gradients lie changes when the ranks meet anew.
+  void keep_table(std::span<const Slice> slices) {
+    if (table_ && slices.data() == slices_.data() && slices.size() == slices_.size()) return;
+    std::vector<DeviceMath::Segment> segments;
+    uint64_t first = 0;
+    for (const Slice& slice : slices) {
+      segments.push_back({slice.parameter, slice.gradient, slice.count, first, slice.decays});
+      first += slice.count;
+    }
+    table_ = place_.math->make_table(segments);
+    slices_ = slices;
+  }
+
   UpdateRule rule_;
   Accelerator place_;
+  std::span<const Slice> slices_;  // that the table was made of
   std::unique_ptr<DeviceMath::Table> table_;
   std::vector<std::pair<std::string, OwnedBuffer>> arrays_;
 };

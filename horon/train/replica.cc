@@ -245,18 +245,9 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Optio
   state.shape = shape;
   state.device = options.device;
   state.place = place_of(options.device);
-  state.norm_over = options.norm_over;
   at::init_num_threads();
   torch::set_num_threads(options.threads);
   state.model = build(config, shape, options.model, options.device);
-  if (options.norm_over != nullptr) {
-    for (const auto& module : state.model->modules(false)) {
-      if (module->as<torch::nn::BatchNorm2d>() != nullptr && module->as<NormImpl>() == nullptr)
-        throw UsageError(
-            "--sync_batch_norm: this model uses torch::nn::BatchNorm2d; horon::train::Norm can "
-            "take its statistics over all ranks");
-    }
-  }
   for (const auto& item : state.model->named_parameters()) {
     const torch::Tensor& tensor = item.value();
     if (!tensor.requires_grad()) continue;  // frozen
@@ -278,6 +269,17 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Optio
   }
 }
 Replica::~Replica() = default;
+
+void Replica::norm_over(Communicator* ranks) {
+  state_->norm_over = ranks;
+  if (ranks == nullptr) return;
+  for (const auto& module : state_->model->modules(false)) {
+    if (module->as<torch::nn::BatchNorm2d>() != nullptr && module->as<NormImpl>() == nullptr)
+      throw UsageError(
+          "--sync_batch_norm: this model uses torch::nn::BatchNorm2d; horon::train::Norm can "
+          "take its statistics over all ranks");
+  }
+}
 
 const std::vector<ModelArray>& Replica::parameters() const { return state_->parameters; }
 const std::vector<ModelArray>& Replica::statistics() const { return state_->statistics; }

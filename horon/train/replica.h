@@ -49,11 +49,14 @@ class Replica {
   struct Options {
     int threads = 1;
     Device device = {};
-    ModelMaker model = {};              // empty: config.model, by name
-    Communicator* norm_over = nullptr;  // batch norm takes the statistics of all ranks' samples
+    ModelMaker model = {};  // empty: config.model, by name
   };
   Replica(const TrainConfig& config, const ModelShape& shape, const Options& options);
   ~Replica();
+
+  // From now on batch norm takes its statistics over the samples of all these ranks; null: over its
+  // own. UsageError for a model whose batch norm cannot.
+  void norm_over(Communicator* ranks);
 
   const std::vector<ModelArray>& parameters() const;
   const std::vector<ModelArray>& statistics() const;  // running means and variances

@@ -15,7 +15,6 @@
 #include "horon/base/thread.h"
 #include "horon/data/pipeline.h"
 #include "horon/file/file.h"
-#include "horon/runtime/runtime.h"
 #include "horon/train/fault.h"
 #include "horon/train/length.h"
 #include "horon/train/run_data.h"
@@ -41,13 +40,10 @@ class Run {
   explicit Run(RankJob job)
       : job_(std::move(job)),
         config_(job_.config),
-        rank_(job_.comm->rank()),
-        ranks_(job_.comm->size()),
-        topology_(job_.comm->topology()),
-        runtime_(std::move(job_.comm), runtime_settings()) {
+        rank_(job_.session.rank()),
+        ranks_(job_.session.size()),
+        runtime_(job_.session.runtime()) {
     check_config(config_, ranks_);
-    if (job_.signals != nullptr)
-      dumps_ = job_.signals->on_user_signal([this] { runtime_.dump_last(); });
     resolve();
     open_sets();
     make_parts();
@@ -69,7 +65,7 @@ class Run {
       one->on_begin(moment);
     }
     moment.total_steps = total_steps_ = length_.total(state_.step, state_.position);
-    if (job_.signals != nullptr) job_.signals->leave_at_once(false);
+    if (StopOnSignal* signals = job_.session.signals()) signals->leave_at_once(false);
     screen.say(describe());
     if (job_.only_evaluates) {
       moment.is_last = true;
@@ -147,18 +143,15 @@ class Run {
   }
 
   void make_parts() {
-    threads_ = threads_for(config_, topology_, job_.replicas_here);
+    threads_ = threads_for(config_, job_.session.topology(), job_.replicas_here);
     Replica::Options options;
     options.threads = threads_;
     options.device = job_.place.device;
     if (job_.ingredients != nullptr) options.model = job_.ingredients->model;
-    if (config_.sync_batch_norm && ranks_ > 1) options.norm_over = &runtime_.world();
     replica_.emplace(config_, data_.shape, options);
     if (options.model && config_.model == TrainConfig{}.model)
       config_.model = replica_->type_name();  // a name of the program's own stays
-    sync_ = config_.reduction == "exact"
-                ? make_exact_sync(runtime_, *replica_, config_.logical_shards, job_.place)
-                : make_fast_sync(runtime_, *replica_, job_.place);
+    sync_ = make_sync(config_, runtime_, *replica_, job_.place);
     const bool own = job_.ingredients != nullptr && job_.ingredients->optimizer;
     optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.place)
                      : make_optimizer(config_, sync_->slices(), job_.place);
@@ -180,13 +173,6 @@ class Run {
       }
     }
     callbacks_ = standard_callbacks(config_, *schedule_, std::move(own));
-  }
-
-  RuntimeOptions runtime_settings() const {
-    RuntimeOptions options = runtime_options(Knobs::resolve({}, process_env, ""));
-    options.store = job_.store;
-    options.stall.store_rank = job_.store_rank;
-    return options;
   }
 
   void plan_length() {
@@ -470,14 +456,15 @@ class Run {
   TrainConfig config_;
   int rank_;
   int ranks_;
-  Topology topology_;
-  Runtime runtime_;
+  Runtime& runtime_;
   uint64_t batch_ = 0;
   RunData data_;
   int threads_ = 1;
+  // What is trained: none of it knows of ranks. What brings ranks together is in the session and in
+  // sync_, and can be made anew around it.
   std::optional<Replica> replica_;
-  std::unique_ptr<GradientSync> sync_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<GradientSync> sync_;
   std::optional<Schedule> schedule_;
   ShareOptions share_;
   RunLength length_;
@@ -486,7 +473,6 @@ class Run {
   std::map<std::string, Pipeline::Report> input_;  // by split
   std::optional<FolderLock> lock_;                 // on rank 0
   Callbacks callbacks_;
-  std::shared_ptr<void> dumps_;  // last: gone before the runtime is
 };
 
 }  // namespace

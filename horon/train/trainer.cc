@@ -12,9 +12,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
-#include "horon/base/signal.h"
 #include "horon/base/text.h"
-#include "horon/comm/join.h"
 #include "horon/train/agree.h"
 #include "horon/train/run_rank.h"
 
@@ -72,71 +70,71 @@ std::string own_command() {
 }  // namespace
 
 // All processes go on with the same settings, or none does.
-void Trainer::settle(const World& world, const Knobs& knobs, bool only_evaluates) {
-  if (world.size == 1) return;
+void Trainer::settle(const Session& session, bool only_evaluates) {
+  if (session.size() == 1) return;
   Terms terms{{}, machine_traits()};
   for (const auto& [name, value] : given_)
     if (const Field* field = find_field(name)) terms.given[name] = get_field(config_, *field);
   terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
-  const Agreement agreement =
-      agree(*world.store, world.rank, world.size, config_, terms, knobs.duration("start_timeout"));
+  const Agreement agreement = agree(*session.store(), session.rank(), session.size(), config_,
+                                    terms, session.knobs().duration("start_timeout"));
   config_ = agreement.config;
-  if (world.rank == 0 && !agreement.warning.empty())
+  if (session.is_first() && !agreement.warning.empty())
     fmt::print(stderr, "horon: {}\n", agreement.warning);
+}
+
+// How a model was trained does not matter when it is only evaluated.
+void Trainer::prepare_evaluation(int ranks) {
+  config_.reduction = "fast";
+  config_.sync_batch_norm = false;
+  config_.batch_size_per_replica = 0;
+  config_.batch_size = std::max(config_.batch_size, static_cast<uint64_t>(ranks));
+  config_.skip_eval = false;
+}
+
+TrainResult Trainer::run_replica(Session& session, const Accelerator& place, bool only_evaluates) {
+  session.connect(place.runtime);
+  RankJob job{config_, session};
+  if (session.signals() != nullptr) job.stop = session.signals()->token();
+  job.only_evaluates = only_evaluates;
+  job.replicas_here = replicas_of(config_);
+  job.ingredients = &ingredients_;
+  if (!is_command_) job.program = own_command();
+  if (!place.is_cpu())
+    job.place = open_accelerator(part_folders(session.knobs().text("parts")), session.local_rank(),
+                                 place.runtime);
+  return run_rank(std::move(job));
 }
 
 // Each replica is a rank of its own: 2 processes of 2 are 4 ranks.
 TrainResult Trainer::run(bool only_evaluates) {
-  StopOnSignal signals;
-  signals.leave_at_once(true);
   // LibTorch 2.15's bf16 convolutions were seen to end with SIGILL (tilezero) on a CPU with AMX.
   if (config_.dtype == "bf16") setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
-  const Knobs knobs = Knobs::resolve({}, process_env, "");
-  const World world = join_world(knobs);
-  settle(world, knobs, only_evaluates);
+  SessionOptions options;
+  options.takes_signals = true;
+  options.connects = false;
+  Session session(options);
+  settle(session, only_evaluates);
   const int here = replicas_of(config_);
-  if (only_evaluates) {  // how it was trained does not matter
-    config_.reduction = "fast";
-    config_.sync_batch_norm = false;
-    config_.batch_size_per_replica = 0;
-    config_.batch_size = std::max(config_.batch_size, static_cast<uint64_t>(world.size * here));
-    config_.skip_eval = false;
-  }
-  check_config(config_, world.size * here);
-  const Accelerator place = find_accelerator(config_.device, knobs);
+  if (only_evaluates) prepare_evaluation(session.size() * here);
+  check_config(config_, session.size() * here);
+  const Accelerator place = find_accelerator(config_.device, session.knobs());
   if (config_.sync_batch_norm && !place.is_cpu() && here > place.runtime->device_count())
     throw UsageError(fmt::format(
         "--sync_batch_norm with {} replicas of a process on {} GPU(s): LibTorch has one "
         "backward thread for each; start processes instead",
         here, place.runtime->device_count()));
-  const std::shared_ptr<Store> store = here == 1     ? world.store
-                                       : world.store ? make_prefix_store(world.store, "replicas/")
-                                                     : make_memory_store();
+  std::vector<std::unique_ptr<Session>> replicas;
+  for (int i = 0; i < here && here > 1; ++i) replicas.push_back(session.replica(i, here));
   std::vector<TrainResult> results(static_cast<size_t>(here));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(here));
   const auto run_one = [&](size_t i) {
     try {
-      BootstrapInfo info;
-      info.knobs = knobs;
-      info.rank = world.rank * here + static_cast<int>(i);
-      info.size = world.size * here;
-      info.store = store;
-      info.device = place.runtime;
-      info.on_failure = world.on_failure;
-      RankJob job{config_,        make_communicator(info),
-                  store,          signals.token(),
-                  only_evaluates, here,
-                  place,          &ingredients_};
-      job.store_rank = world.store_rank;
-      job.signals = &signals;
-      if (!is_command_) job.program = own_command();
-      if (!place.is_cpu())
-        job.place = open_accelerator(part_folders(knobs.text("parts")),
-                                     job.comm->topology().local_rank, place.runtime);
-      results[i] = run_rank(std::move(job));
+      results[i] = run_replica(here > 1 ? *replicas[i] : session, place, only_evaluates);
     } catch (...) {
       failures[i] = std::current_exception();
     }
+    if (here > 1) replicas[i].reset();  // the others learn of it
   };
   {
     std::vector<std::jthread> others;

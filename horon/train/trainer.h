@@ -16,6 +16,10 @@ class Knobs;
 struct World;
 }  // namespace horon
 
+namespace horon {
+class Session;
+}
+
 namespace horon::train {
 
 // Of "train", of "test" (null: there is none), and of "validation" if the settings cut one off.
@@ -49,7 +53,9 @@ class Trainer {
 
  private:
   TrainResult run(bool only_evaluates);
-  void settle(const World& world, const Knobs& knobs, bool only_evaluates);
+  TrainResult run_replica(Session& session, const Accelerator& place, bool only_evaluates);
+  void settle(const Session& session, bool only_evaluates);
+  void prepare_evaluation(int ranks);
   TrainConfig config_;
   Ingredients ingredients_;
   Given given_;

@@ -62,7 +62,7 @@ Place hold(const std::string& how, std::unique_ptr<Session>& on_stack) {
   }
   const horon::Knobs knobs = horon::Knobs::resolve({}, horon::process_env, "");
   held.world = horon::join_world(knobs);
-  auto comm = horon::make_communicator(held.world, knobs);
+  auto comm = horon::make_communicator(horon::bootstrap_info(held.world, knobs));
   if (how == "comm") {
     held.comm = std::move(comm);
     return {held.comm.get(), nullptr};

@@ -99,7 +99,7 @@ int run(int argc, char** argv) {
   const horon::Stopwatch watch;
   const horon::World world = horon::join_world(knobs);
   {
-    auto comm = horon::make_communicator(world, knobs);
+    auto comm = horon::make_communicator(horon::bootstrap_info(world, knobs));
     if (mode == "leave") return leave(std::move(comm));
     if (mode == "until") {
       run_until(*comm, argv[2]);

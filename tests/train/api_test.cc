@@ -46,10 +46,9 @@ TrainConfig small_config(const Folder& folder) {
 TrainResult train_on(int ranks, const TrainConfig& config, const Ingredients& ingredients) {
   TrainResult result;
   on_ranks(ranks, [&](std::unique_ptr<Communicator> comm) {
-    const int rank = comm->rank();
-    const TrainResult one =
-        run_rank({config, std::move(comm), nullptr, {}, false, ranks, {}, &ingredients});
-    if (rank == 0) result = one;
+    Session session(std::move(comm));
+    const TrainResult one = run_rank({config, session, {}, false, ranks, {}, &ingredients});
+    if (session.is_first()) result = one;
   });
   return result;
 }
@@ -271,9 +270,8 @@ TEST(Trainer, SpeaksOfTheProgramsOwnModel) {
   ingredients.callbacks.push_back([&](int) { return std::make_unique<Stop>(source); });
   config.train_epochs = 1000;
   testing::internal::CaptureStdout();
-  RankJob job{
-      config,      std::move(make_local_world(1)[0]), nullptr, source.get_token(), false, 1, {},
-      &ingredients};
+  Session session(std::move(make_local_world(1)[0]));
+  RankJob job{config, session, source.get_token(), false, 1, {}, &ingredients};
   job.program = "./my_program --fast";
   const TrainResult result = run_rank(std::move(job));
   const std::string said = testing::internal::GetCapturedStdout();

@@ -225,7 +225,8 @@ TEST(SyncBatchNorm, DoesOnTwoRanksWhatOneDoesWithAll) {
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
-      Replica replica(config, {}, {.norm_over = world[static_cast<size_t>(rank)].get()});
+      Replica replica(config, {}, {});
+      replica.norm_over(world[static_cast<size_t>(rank)].get());
       Gradients mine(replica);
       const Score part = replica.train(part_of(batch, rank == 0 ? 0 : 12, rank == 0 ? 12 : 8), 20.0,
                                        [&](size_t i, const float* g) { mine.add(i, g); });

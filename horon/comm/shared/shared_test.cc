@@ -207,23 +207,5 @@ TEST(Bootstrap, NamesTheRanksThatDoNotCome) {
 }
 
 // Ranks with other settings would choose other ways and wait for each other for ever.
-TEST(Bootstrap, DifferentAlgorithmSettingsAreAMismatch) {
-  const auto store = make_memory_store();
-  const auto rank = [&](int number) {
-    BootstrapInfo info;
-    info.rank = number;
-    info.size = 2;
-    info.store = store;
-    info.knobs.set("backend", "gloo", "test");
-    if (number == 1) info.knobs.set("algorithm", "all_reduce=two_shot", "test");
-    const auto comm = make_communicator(info);
-    std::vector<float> data(100);
-    EXPECT_THROW(comm->all_reduce(view_of(data)), UsageError);
-  };
-  auto other = std::async(std::launch::async, rank, 1);
-  rank(0);
-  other.get();
-}
-
 }  // namespace
 }  // namespace horon::shared
