@@ -1,476 +1,263 @@
+// Sessions and questions; operations are in operations.cc.
 #include "horon/c/horon.h"
 
-#include <semaphore.h>
-#include <signal.h>
+#include <algorithm>
+#include <cstring>
 
-#include <array>
-#include <condition_variable>
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "horon/base/error.h"
-#include "horon/base/thread.h"
+#include "horon/base/part.h"
 #include "horon/base/version.h"
-#include "horon/runtime/session.h"
+#include "horon/c/convert.h"
 
 namespace {
 
-// The C functions below stand in no namespace, and all that they use is ours.
-using namespace horon;  // NOLINT(google-build-using-namespace)
+using namespace horon;     // NOLINT(google-build-using-namespace): the C functions stand in none,
+using namespace horon::c;  // NOLINT(google-build-using-namespace): and all that they use is ours
 
-// One operation that the caller has a handle of.
-struct Operation {
-  Work work;
-  std::unique_ptr<Gathered> gathered;  // of an all_gather
-  int set = 0;
-};
+using Job = horon_session;
 
-// An operation that is in flight when the job is closed has this long to end.
-constexpr auto kFarewell = std::chrono::seconds(2);
-// At exit: how long calls on other threads may take to come back after that.
-constexpr auto kLastWait = std::chrono::seconds(1);
-
-// The one job of this process.
-struct Job {
-  Topology topology;
-  OwnProcess process;
-  std::mutex mutex;  // guards all below but the runtime
-  std::condition_variable changed;
-  int users = 0;  // calls that are at work in here
-  bool closes = false;
-  std::map<horon_handle, std::shared_ptr<Operation>> operations;
-  horon_handle next = 1;
-  std::unique_ptr<Session> session;  // goes first: its operations write into those above
-  Runtime* runtime = nullptr;        // the session's
-};
-
-// Neither is ever destroyed: threads may call while the process ends.
-// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): the C interface has one job
-std::mutex& job_mutex() {
-  static std::mutex& mutex = *new std::mutex();
-  return mutex;
-}
-std::shared_ptr<Job>& job_slot() {
-  static auto& job = *new std::shared_ptr<Job>();
-  return job;
-}
-// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
-
-// A call that is at work in the job, which is not closed before the call is over.
-class Use {
- public:
-  Use() {
-    const std::lock_guard slot(job_mutex());
-    job_ = job_slot();
-    if (!job_) return;
-    const std::lock_guard lock(job_->mutex);
-    ++job_->users;
-  }
-  ~Use() {
-    if (!job_) return;
-    const std::lock_guard lock(job_->mutex);
-    if (--job_->users == 0) job_->changed.notify_all();
-  }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-
-  explicit operator bool() const { return job_ != nullptr; }
-  Job& operator*() const {
-    if (!job_) throw UsageError("call horon_init first");
-    return *job_;
-  }
-  Job* operator->() const { return &**this; }
-
- private:
-  std::shared_ptr<Job> job_;
-};
-
-// Out of reach of new calls, to be closed. Null in a forked child: it has the memory, but none of
-// the job's threads.
-std::shared_ptr<Job> take_job() {
-  const std::lock_guard lock(job_mutex());
-  if (job_slot() && !job_slot()->process.is_here()) return nullptr;
-  return std::move(job_slot());
-}
-
-// Calls in the job come back, with an error if what they wait for does not end soon; then it is
-// closed. False if calls are left when `last_wait` is over as well: nothing is closed then.
-bool close(Job& job, Milliseconds last_wait) {
-  const auto unused = [&] { return job.users == 0; };
-  std::unique_lock lock(job.mutex);
-  job.closes = true;
-  if (!job.changed.wait_for(lock, kFarewell, unused)) {
-    lock.unlock();
-    job.runtime->world().give_up_on({job.topology.rank});  // the others learn of it, too
-    lock.lock();
-    if (!job.changed.wait_for(lock, last_wait, unused)) return false;
-  }
-  lock.unlock();
-  job.session.reset();  // a call that has just come back may hold the rest for a moment
-  return true;
-}
-
-// A job that nobody closed.
-void close_at_exit() {
-  try {
-    const std::shared_ptr<Job> job = take_job();
-    if (!job || close(*job, kLastWait)) return;
-    new std::shared_ptr<Job>(job);   // somebody is still in there: the system frees it
-  } catch (const std::exception&) {  // nobody is left who could be told
-  }
-}
-
-// The text of the last error on this thread. Has no destructor: exit handlers may still call.
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): C has no other place for it
-thread_local std::array<char, 4096> last_error = {};
-
-void keep_error(const char* text) {
-  last_error[std::string_view(text).copy(last_error.data(), last_error.size() - 1)] = '\0';
-}
-
-// Nothing that is thrown leaves: it becomes a code and a text.
-template <typename Body>
-int64_t guarded(const Body& body) {
-  try {
-    return body();
-  } catch (const Error& error) {
-    keep_error(error.what());
-    return -static_cast<int64_t>(error.exit_code());
-  } catch (const std::exception& error) {
-    keep_error(error.what());
-    return -static_cast<int64_t>(ExitCode::kFailure);
-  }
-}
-
-template <typename Body>
-int code_of(const Body& body) {
-  const int64_t result = guarded([&]() -> int64_t {
-    body();
-    return 0;
-  });
-  return static_cast<int>(-result);
-}
-
-DType dtype_of(int dtype) {
-  require(dtype >= 0 && dtype < static_cast<int>(kDTypeCount),
-          "there is no type " + std::to_string(dtype));
-  return static_cast<DType>(dtype);
-}
-
-BufferView view(const void* data, uint64_t count, int dtype) {
-  require(data != nullptr || count == 0, "the buffer is null");
-  return {const_cast<void*>(data), count, dtype_of(dtype), {}};
-}
-
-NamedOptions options_of(const horon_options* given) {
-  NamedOptions options;
-  if (given == nullptr) return options;
-  require(given->op >= HORON_SUM && given->op <= HORON_PRODUCT,
-          "there is no reduce operation " + std::to_string(given->op));
-  options.op = static_cast<ReduceOp>(given->op);
-  options.reduction = given->exact != 0 ? Reduction::kExact : Reduction::kFast;
-  options.prescale = given->prescale;
-  options.postscale = given->postscale;
-  options.priority = given->priority;
-  options.set = given->set;
-  if (given->codec != nullptr) options.codec = given->codec;
-  return options;
-}
-
-std::string name_of_call(const char* name) { return name == nullptr ? "" : name; }
-
-template <typename Submit>
-horon_handle start(const Submit& submit) {
-  return guarded([&]() -> int64_t {
-    const Use job;
-    auto operation = std::make_shared<Operation>();
-    operation->work = submit(*job, *operation);
-    const std::lock_guard lock(job->mutex);
-    job->operations[job->next] = std::move(operation);
-    return job->next++;
-  });
-}
-
-std::shared_ptr<Operation> find(Job& job, horon_handle handle) {
-  const std::lock_guard lock(job.mutex);
-  const auto found = job.operations.find(handle);
-  require(found != job.operations.end(), "there is no handle " + std::to_string(handle));
-  return found->second;
-}
-
-void forget(Job& job, horon_handle handle) {
-  const std::lock_guard lock(job.mutex);
-  job.operations.erase(handle);
-}
-
-bool is_closing(Job& job) {
-  const std::lock_guard lock(job.mutex);
-  return job.closes;
-}
-
-// A wait that ended because we are shut down says so, and not that we do not answer.
-template <typename Body>
-auto unless_closed(Job& job, const Body& body) {
-  try {
-    return body();
-  } catch (const TimeoutError&) {
-    if (is_closing(job)) throw Error("horon_shutdown was called before this operation was over");
-    throw;
-  }
-}
-
-// A handler may only post; a thread that lives as long as the process writes.
-sem_t& dump_asked() {
-  static sem_t semaphore;
-  return semaphore;
-}
-
-void dump_on_signal() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    struct sigaction now {};
-    sigaction(SIGUSR1, nullptr, &now);
-    if (now.sa_handler != SIG_DFL) return;  // somebody else's
-    sem_init(&dump_asked(), 0, 0);
-    std::thread([] {
-      while (true) {
-        while (sem_wait(&dump_asked()) != 0) {
-        }
-        const Use job;
-        if (job) job->runtime->dump_last();
-      }
-    }).detach();
-    struct sigaction action {};
-    action.sa_handler = [](int) { sem_post(&dump_asked()); };
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGUSR1, &action, nullptr);
-  });
-}
-
+// For the calling thread, until it asks again; null after an error.
 template <typename Read>
-int query(const Read& read) {
-  const std::lock_guard lock(job_mutex());
-  return job_slot() ? read(*job_slot()) : -1;
+const char* text_of(std::string& kept, const Read& read) {
+  return code_of([&] { kept = read(); }) == 0 ? kept.c_str() : nullptr;
 }
 
-std::vector<uint64_t> counts_of(const uint64_t* counts, size_t size) {
-  return counts == nullptr ? std::vector<uint64_t>() : std::vector<uint64_t>(counts, counts + size);
+int copy_out(const std::vector<int>& all, int* to, int room) {
+  const size_t most = std::min(all.size(), static_cast<size_t>(std::max(room, 0)));
+  if (to != nullptr) std::copy_n(all.begin(), most, to);
+  return static_cast<int>(all.size());
 }
 
-uint64_t total(const std::vector<uint64_t>& counts) {
-  uint64_t sum = 0;
-  for (const uint64_t count : counts) sum += count;
-  return sum;
+std::string need(const char* text, const char* what) {
+  require(text != nullptr && *text != '\0', std::string(what) + " is missing");
+  return text;
+}
+
+Store& store_of(const Job& job) {
+  require(job.session->store() != nullptr, "one rank alone has no store");
+  return *job.session->store();
 }
 
 }  // namespace
 
 extern "C" {
 
-void horon_options_init(horon_options* options) {
-  *options = {HORON_SUM, 0, 1.0, 1.0, 0, 0, nullptr};
-}
-
-int horon_init(void) {
-  return code_of([] {
-    const std::lock_guard lock(job_mutex());
-    require(!job_slot(), "horon_init was called before; call horon_shutdown first");
-    auto job = std::make_shared<Job>();
-    job->session = std::make_unique<Session>();
-    job->runtime = &job->session->runtime();
-    job->topology = job->session->topology();
-    dump_on_signal();
-    job_slot() = std::move(job);
-    // Each time, so that it comes before the exit handlers of all that was started above.
-    std::atexit(close_at_exit);
+int horon_open(const horon_session_options* options, horon_session** session) {
+  return code_of([&] {
+    require(session != nullptr, "horon_open: there is no place for the session");
+    *session = open_session(options, false);
   });
 }
 
+int horon_close(horon_session* session) {
+  return code_of([&] {
+    require(session != nullptr, "horon_close: which session?");
+    close_session(session);
+  });
+}
+
+int horon_init(void) { return horon_init_with(nullptr); }
+int horon_init_with(const horon_session_options* options) {
+  return code_of([&] { open_session(options, true); });
+}
 int horon_shutdown(void) {
-  return code_of([] {
-    const std::shared_ptr<Job> job = take_job();
-    require(job != nullptr, "there is nothing to shut down");
-    while (!close(*job, kLastWait)) {
-    }
-  });
+  return code_of([] { close_session(nullptr); });
+}
+int horon_is_initialized(void) { return has_default() ? 1 : 0; }
+
+int horon_rank(horon_session* session) {
+  return query(session, [](const Job& job) { return job.topology.rank; });
+}
+int horon_size(horon_session* session) {
+  return query(session, [](const Job& job) { return job.topology.size; });
+}
+int horon_local_rank(horon_session* session) {
+  return query(session, [](const Job& job) { return job.topology.local_rank; });
+}
+int horon_local_size(horon_session* session) {
+  return query(session, [](const Job& job) { return job.topology.local_size; });
+}
+int horon_cross_rank(horon_session* session) {
+  return query(session, [](const Job& job) { return job.topology.cross_rank; });
+}
+int horon_cross_size(horon_session* session) {
+  return query(session, [](const Job& job) { return job.topology.cross_size; });
+}
+int horon_generation(horon_session* session) {
+  return query(session, [](const Job& job) { return job.session->generation(); });
 }
 
-int horon_is_initialized(void) {
-  const std::lock_guard lock(job_mutex());
-  return job_slot() ? 1 : 0;
-}
-
-int horon_rank(void) {
-  return query([](const Job& job) { return job.topology.rank; });
-}
-int horon_size(void) {
-  return query([](const Job& job) { return job.topology.size; });
-}
-int horon_local_rank(void) {
-  return query([](const Job& job) { return job.topology.local_rank; });
-}
-int horon_local_size(void) {
-  return query([](const Job& job) { return job.topology.local_size; });
-}
-int horon_cross_rank(void) {
-  return query([](const Job& job) { return job.topology.cross_rank; });
-}
-int horon_cross_size(void) {
-  return query([](const Job& job) { return job.topology.cross_size; });
-}
 const char* horon_version(void) { return kVersion; }
-const char* horon_last_error(void) { return last_error.data(); }
-
-horon_handle horon_all_reduce(const char* name, void* data, uint64_t count, int dtype,
-                              const horon_options* options) {
-  return start([&](Job& job, Operation&) {
-    return job.runtime->all_reduce(name_of_call(name), view(data, count, dtype),
-                                   options_of(options));
-  });
+const char* horon_last_error(void) { return last_error().text.data(); }
+int horon_last_error_kind(void) { return last_error().kind; }
+int horon_last_error_ranks(int* ranks, int room) {
+  const LastError& error = last_error();
+  return copy_out({error.ranks.begin(), error.ranks.begin() + error.count}, ranks, room);
 }
 
-horon_handle horon_grouped_all_reduce(const char* name, void* const* data, const uint64_t* counts,
-                                      const int* dtypes, int parts, const horon_options* options) {
-  return start([&](Job& job, Operation&) {
-    std::vector<BufferView> views;
-    for (int i = 0; i < parts; ++i) views.push_back(view(data[i], counts[i], dtypes[i]));
-    return job.runtime->all_reduce(name_of_call(name), views, options_of(options));
+const char* horon_setting(horon_session* session, const char* name) {
+  thread_local std::string text;
+  return text_of(text, [&] {
+    return Use(session)->session->knobs().text(need(name, "the name of the setting"));
   });
 }
-
-horon_handle horon_broadcast(const char* name, void* data, uint64_t count, int dtype, int root,
-                             const horon_options* options) {
-  return start([&](Job& job, Operation&) {
-    return job.runtime->broadcast(name_of_call(name), view(data, count, dtype), root,
-                                  options_of(options));
-  });
+const char* horon_backend(horon_session* session) {
+  thread_local std::string text;
+  return text_of(text, [&] { return Use(session)->session->world().backend(); });
+}
+const char* horon_last_operations(horon_session* session) {
+  thread_local std::string text;
+  return text_of(text, [&] { return Use(session)->runtime().describe_last(); });
 }
 
-// NOLINTNEXTLINE(readability-function-size): C has no views of memory
-horon_handle horon_reduce_scatter(const char* name, const void* in, uint64_t count, void* out,
-                                  uint64_t out_count, int dtype, const uint64_t* counts,
-                                  const horon_options* options) {
-  return start([&](Job& job, Operation&) {
-    const NamedOptions named = options_of(options);
-    const size_t size = job.runtime->process_set(named.set).size();
-    return job.runtime->reduce_scatter(name_of_call(name), view(in, count, dtype),
-                                       view(out, out_count, dtype), counts_of(counts, size), named);
-  });
-}
-
-horon_handle horon_all_gather(const char* name, const void* in, uint64_t count, int dtype,
-                              const horon_options* options) {
-  return start([&](Job& job, Operation& operation) {
-    operation.gathered = std::make_unique<Gathered>();
-    return job.runtime->all_gather(name_of_call(name), view(in, count, dtype), *operation.gathered,
-                                   options_of(options));
-  });
-}
-
-// NOLINTNEXTLINE(readability-function-size): C has no views of memory
-horon_handle horon_all_to_all(const char* name, const void* in, const uint64_t* sends, void* out,
-                              const uint64_t* receives, int dtype, const horon_options* options) {
-  return start([&](Job& job, Operation&) {
-    const NamedOptions named = options_of(options);
-    const size_t size = job.runtime->process_set(named.set).size();
-    require(sends != nullptr && receives != nullptr, "all_to_all: the counts are null");
-    const auto sent = counts_of(sends, size);
-    const auto received = counts_of(receives, size);
-    return job.runtime->all_to_all(name_of_call(name), view(in, total(sent), dtype), sent,
-                                   view(out, total(received), dtype), received, named);
-  });
-}
-
-horon_handle horon_barrier(const char* name, const horon_options* options) {
-  return start([&](Job& job, Operation&) {
-    return job.runtime->barrier(name_of_call(name), options_of(options));
-  });
-}
-
-int horon_poll(horon_handle handle) {
+int horon_has_part(horon_session* session, const char* name) {
   return static_cast<int>(guarded([&]() -> int64_t {
-    const Use job;
-    return find(*job, handle)->work.done() ? 1 : 0;
+    const Use job(session);
+    const std::string part = need(name, "the name of the part");
+    try {
+      Part::open(part, part_folders(job->session->knobs().text("parts")));
+      return 1;
+    } catch (const UsageError&) {
+      return 0;
+    }
   }));
 }
 
-int horon_wait(horon_handle handle) {
+int horon_read_counters(horon_session* session, horon_counters* counters) {
   return code_of([&] {
-    const Use job;
-    const auto operation = find(*job, handle);
-    try {
-      unless_closed(*job, [&] { operation->work.wait(); });
-    } catch (...) {
-      forget(*job, handle);
-      throw;
+    require(counters != nullptr, "horon_read_counters: there is no place for them");
+    horon_counters own = read_struct(counters, "horon_counters");
+    const RuntimeCounters now = Use(session)->runtime().counters();
+    own.operations = now.operations;
+    own.collectives = now.collectives;
+    own.control_messages = now.control_messages;
+    own.bytes = now.bytes;
+    own.bytes_copied = now.bytes_copied;
+    std::memcpy(counters, &own, std::min<size_t>(own.size, sizeof(own)));
+  });
+}
+
+int horon_declare(horon_session* session, const horon_tensor* tensors, int count,
+                  const horon_options* options, void** views) {
+  return code_of([&] {
+    require(count == 0 || (tensors != nullptr && views != nullptr), "the tensors are null");
+    const Use job(session);
+    const NamedOptions how = options_of(options);
+    require(how.set == 0, "horon_declare: tensors of all ranks only, set 0");
+    std::vector<TensorSpec> specs;
+    const auto* at = reinterpret_cast<const char*>(tensors);
+    for (int i = 0; i < count; ++i) {  // they are as large as the caller's header has them
+      const auto* given = reinterpret_cast<const horon_tensor*>(at);
+      const horon_tensor one = read_struct(given, "horon_tensor");
+      at += given->size;
+      require(one.name != nullptr && *one.name != '\0', "horon_declare: a tensor has no name");
+      specs.push_back(job->runtime().declared_spec(
+          one.name,
+          {nullptr, one.count, dtype_of(one.dtype), device_of(one.device, one.device_index)}, how));
     }
-    if (!operation->gathered) forget(*job, handle);
+    const BucketMemory memory =
+        unless_closed(*job, [&] { return job->runtime().allocate_buckets(specs); });
+    for (int i = 0; i < count; ++i) views[i] = memory.views[static_cast<size_t>(i)].data;
+    const std::lock_guard lock(job->mutex);
+    job->declared.insert(job->declared.end(), memory.buckets.begin(), memory.buckets.end());
   });
 }
 
-int horon_gathered(horon_handle handle, uint64_t* counts, void* out) {
+int horon_allocate(horon_session* session, uint64_t count, int dtype, void** data) {
   return code_of([&] {
-    const Use job;
-    const auto operation = find(*job, handle);
-    require(operation->gathered != nullptr, "this handle is of no all_gather");
-    require(operation->work.done(), "wait for the all_gather first");
-    const Gathered& gathered = *operation->gathered;
-    if (counts != nullptr) std::copy(gathered.counts.begin(), gathered.counts.end(), counts);
-    if (out == nullptr) return;
-    const BufferView all = gathered.data.view();
-    std::copy_n(static_cast<const char*>(all.data), all.bytes(), static_cast<char*>(out));
-    forget(*job, handle);
+    require(data != nullptr, "horon_allocate: there is no place for the address");
+    const Use job(session);
+    OwnedBuffer made = job->session->world().allocate(count, dtype_of(dtype));
+    *data = made.view().data;
+    const std::lock_guard lock(job->mutex);
+    job->memory[*data] = std::move(made);
   });
 }
 
-int horon_start_timeline(const char* path) {
+int horon_free(horon_session* session, void* data) {
   return code_of([&] {
-    require(path != nullptr && *path != '\0', "the timeline needs a path");
-    const Use job;
-    unless_closed(*job, [&] { job->runtime->start_timeline(path); });
+    const Use job(session);
+    const std::lock_guard lock(job->mutex);
+    require(job->memory.erase(data) == 1, "horon_free: this is not from horon_allocate");
   });
 }
 
-int horon_stop_timeline(void) {
-  return code_of([] { Use()->runtime->stop_timeline(); });
-}
-
-const char* horon_last_operations(void) {
-  thread_local std::string text;
-  text.clear();
-  code_of([] { text = Use()->runtime->describe_last(); });
-  return text.c_str();
-}
-
-int horon_join(int set, int* last) {
-  return code_of([&] {
-    const Use job;
-    const int rank = unless_closed(*job, [&] { return job->runtime->join(set); });
-    if (last != nullptr) *last = rank;
-  });
-}
-
-int horon_add_process_set(const int* ranks, int count) {
+int horon_add_process_set(horon_session* session, const int* ranks, int count) {
   return static_cast<int>(guarded([&]() -> int64_t {
     require(ranks != nullptr && count > 0, "a process set needs ranks");
-    const Use job;
+    const Use job(session);
     return unless_closed(*job, [&] {
-      return job->runtime->add_process_set({ranks, ranks + count});
+      return job->runtime().add_process_set({ranks, ranks + count});
     });
   }));
 }
 
-int horon_remove_process_set(int set) {
+int horon_remove_process_set(horon_session* session, int set) {
   return code_of([&] {
-    const Use job;
-    require(unless_closed(*job, [&] { return job->runtime->remove_process_set(set); }),
+    const Use job(session);
+    require(unless_closed(*job, [&] { return job->runtime().remove_process_set(set); }),
             "there is no process set " + std::to_string(set) + " to remove");
+  });
+}
+
+int horon_process_sets(horon_session* session, int* sets, int room) {
+  return static_cast<int>(guarded(
+      [&]() -> int64_t { return copy_out(Use(session)->runtime().process_sets(), sets, room); }));
+}
+
+int horon_process_set_ranks(horon_session* session, int set, int* ranks, int room) {
+  return static_cast<int>(guarded([&]() -> int64_t {
+    return copy_out(Use(session)->runtime().process_set(set), ranks, room);
+  }));
+}
+
+int horon_process_set_rank(horon_session* session, int set) {
+  return static_cast<int>(guarded([&]() -> int64_t {
+    const Use job(session);
+    const std::vector<int> ranks = job->runtime().process_set(set);
+    const auto found = std::find(ranks.begin(), ranks.end(), job->topology.rank);
+    return found == ranks.end() ? -1 : found - ranks.begin();
+  }));
+}
+
+int horon_join(horon_session* session, int set, int* last) {
+  return code_of([&] {
+    const Use job(session);
+    const int rank = unless_closed(*job, [&] { return job->runtime().join(set); });
+    if (last != nullptr) *last = rank;
+  });
+}
+
+int horon_start_timeline(horon_session* session, const char* path) {
+  return code_of([&] {
+    const std::string file = need(path, "the path of the timeline");
+    const Use job(session);
+    unless_closed(*job, [&] { job->runtime().start_timeline(file); });
+  });
+}
+
+int horon_stop_timeline(horon_session* session) {
+  return code_of([&] { Use(session)->runtime().stop_timeline(); });
+}
+
+int horon_store_set(horon_session* session, const char* key, const void* data, uint64_t bytes) {
+  return code_of([&] {
+    require(data != nullptr || bytes == 0, "horon_store_set: the bytes are null");
+    const Use job(session);
+    store_of(*job).set("user/" + need(key, "the key"),
+                       bytes == 0 ? "" : std::string(static_cast<const char*>(data), bytes),
+                       Deadline::after(job->session->knobs().duration("timeout")));
+  });
+}
+
+int horon_store_get(horon_session* session, const char* key, void* data, uint64_t room,
+                    uint64_t* bytes, int64_t milliseconds) {
+  return code_of([&] {
+    const Use job(session);
+    const auto most = std::clamp<int64_t>(milliseconds, 0, kNoLimit.count());
+    const std::string value =
+        store_of(*job).get("user/" + need(key, "the key"), Deadline::after(Milliseconds(most)));
+    if (bytes != nullptr) *bytes = value.size();
+    if (data != nullptr) std::memcpy(data, value.data(), std::min<uint64_t>(room, value.size()));
   });
 }
 

@@ -66,7 +66,13 @@ void Executor::move(const Item& item, const Said& said, const std::vector<int>& 
       for (int member : active) {
         sends[member].assign(said.extra[member].begin(), said.extra[member].begin() + size());
       }
-      return channel_->all_to_all(round, request.in, request.out, sends);
+      if (request.gathered == nullptr)
+        return channel_->all_to_all(round, request.in, request.out, sends);
+      std::vector<uint64_t> counts;
+      for (const auto& from : sends) counts.push_back(from[static_cast<size_t>(index())]);
+      request.gathered->data = backend_->allocate(offsets_of(counts).back(), request.in.dtype);
+      request.gathered->counts = counts;
+      return channel_->all_to_all(round, request.in, request.gathered->data.view(), sends);
     }
     default:
       throw Error(fmt::format("no payload for {}", name_of(request.kind)));

@@ -148,6 +148,7 @@ std::string check_all_to_all(const std::vector<std::vector<uint64_t>>& sends,
   }
   for (int from : active) {
     for (int to : active) {
+      if (receives[to].empty()) continue;  // takes what comes
       if (sends[from][to] != receives[to][from]) {
         return fmt::format("all_to_all: rank {} sends {} elements to rank {}, which expects {}",
                            ranks[from], sends[from][to], ranks[to], receives[to][from]);

@@ -52,8 +52,8 @@ struct Agreement {
 // Pure: headers[i] belongs to member i, whose rank in messages is ranks[i].
 Agreement agree(std::span<const Header> headers, std::span<const int> ranks);
 
-// Pure check of an all_to_all: sends[i][j] elements go from member i to member j, who expects
-// receives[j][i]. Empty when all agree.
+// Pure check of an all_to_all (a member without receives takes what comes): sends[i][j] elements go
+// from member i to member j, who expects receives[j][i]. Empty when all agree.
 std::string check_all_to_all(const std::vector<std::vector<uint64_t>>& sends,
                              const std::vector<std::vector<uint64_t>>& receives,
                              std::span<const int> active, std::span<const int> ranks);

@@ -126,6 +126,16 @@ Request Request::all_to_all(BufferView in, std::vector<uint64_t> sends, BufferVi
   return request;
 }
 
+Request Request::all_to_all(BufferView in, std::vector<uint64_t> sends, Gathered& gathered,
+                            const OpOptions& options) {
+  Request request = plain(OpKind::kAllToAll, options);
+  request.in = in;
+  request.out = {nullptr, 0, in.dtype, in.device};
+  request.counts = std::move(sends);
+  request.gathered = &gathered;
+  return request;
+}
+
 Request Request::barrier(const OpOptions& options) { return plain(OpKind::kBarrier, options); }
 
 Request Request::group(std::vector<Request> items, const OpOptions& options) {
@@ -155,6 +165,7 @@ std::string check_request(const Request& request, int rank, int size) {
       if (!wrong.empty() || request.in.dtype != request.out.dtype)
         return wrong.empty() ? "types differ" : wrong;
       if (request.kind == OpKind::kReduceScatter) return check_segment(request, rank, size);
+      if (request.gathered != nullptr) return "";
       const bool fits = request.receives.size() == static_cast<size_t>(size) &&
                         total_of(request.receives) == request.out.count;
       return fits ? "" : "receive counts do not fit the output";

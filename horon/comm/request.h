@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,15 @@ struct Request {
   std::vector<uint64_t> counts = {};    // reduce_scatter: per rank; all_to_all: sent to each rank
   std::vector<uint64_t> receives = {};  // all_to_all: expected from each rank
   const ExactSum* exact = nullptr;      // all_reduce of an exact sum
-  Gathered* gathered = nullptr;         // all_gather into memory made by the operation
+  Gathered* gathered = nullptr;         // all_gather, all_to_all into memory made by the operation
   int* last_joined = nullptr;           // join
   std::vector<Request> items = {};      // group
   std::string name = {};
   Milliseconds timeout{0};
+  // For whoever runs it on behalf of others (runtime): called on the thread that does, before the
+  // buffers are read and when the result is there. May be null.
+  std::function<void()> ready = {};
+  std::function<void()> done = {};
 
   // data := reduction over all ranks, in place.
   static Request all_reduce(BufferView data, const ReduceOptions& options = {});
@@ -44,6 +49,9 @@ struct Request {
   // sends[r] elements go to rank r, receives[r] come from it; both in order of rank.
   static Request all_to_all(BufferView in, std::vector<uint64_t> sends, BufferView out,
                             std::vector<uint64_t> receives, const OpOptions& options = {});
+  // The same, and as much is received as the others send, into new memory; out.counts[r] of rank r.
+  static Request all_to_all(BufferView in, std::vector<uint64_t> sends, Gathered& gathered,
+                            const OpOptions& options = {});
   static Request barrier(const OpOptions& options = {});
   // Several operations under one agreement: all of them happen, or none.
   static Request group(std::vector<Request> items, const OpOptions& options = {});

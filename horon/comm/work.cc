@@ -2,15 +2,18 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace horon {
 
 struct Work::State {
-  std::mutex mutex;  // guards the two below
+  std::mutex mutex;  // guards done, error and on_done
   bool done = false;
   std::exception_ptr error;
   std::condition_variable over;
   std::function<void(const Work&, Deadline)> on_wait;
+  std::vector<std::function<void(const std::exception_ptr&)>> on_done;  // guarded, too
 };
 
 Work::Work() : state_(std::make_shared<State>()) {}
@@ -42,13 +45,29 @@ std::exception_ptr Work::error() const {
   return state_->error;
 }
 
+void Work::expect() const {
+  if (state_->on_wait && !done()) state_->on_wait(*this, Deadline::after(Milliseconds(0)));
+}
+
+void Work::on_done(std::function<void(const std::exception_ptr& error)> action) const {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->done) state_->on_done.push_back(std::exchange(action, nullptr));
+  }
+  if (action) return action(error());
+  expect();
+}
+
 void Work::finish(std::exception_ptr error) const {
+  std::vector<std::function<void(const std::exception_ptr&)>> actions;
   {
     const std::lock_guard lock(state_->mutex);
     state_->done = true;
-    state_->error = std::move(error);
+    state_->error = error;
+    actions.swap(state_->on_done);
   }
   state_->over.notify_all();
+  for (const auto& action : actions) action(error);
 }
 
 }  // namespace horon

@@ -20,6 +20,11 @@ class Work {
   bool done() const;
   // Null while in flight and after success.
   std::exception_ptr error() const;
+  // Somebody wants it to be over, and does not wait: it is not held back for others any more.
+  void expect() const;
+  // expect(), and a call when it is over: on the thread that ends it, which may hold locks (pass it
+  // on, do not act), or at once on this one.
+  void on_done(std::function<void(const std::exception_ptr& error)> action) const;
 
   // For whoever runs the operation: `on_wait` is called by a thread that is about to wait, until
   // the deadline at most; it may do some of the work itself.

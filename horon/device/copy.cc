@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "horon/base/error.h"
 #include "horon/base/thread.h"
@@ -27,8 +28,30 @@ void multiply_16(const BufferView& data, float factor) {
   for (uint64_t i = 0; i < data.count; ++i) at[i] = narrow(widen(at[i]) * factor);
 }
 
+// In f64, cut towards zero, at the ends of the type at most.
+template <typename T>
+void multiply_whole(const BufferView& data, double factor) {
+  constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::lowest());
+  constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
+  auto* at = static_cast<T*>(data.data);
+  for (uint64_t i = 0; i < data.count; ++i) {
+    const double value = static_cast<double>(at[i]) * factor;
+    at[i] = value >= kHigh ? std::numeric_limits<T>::max() : static_cast<T>(std::max(value, kLow));
+  }
+}
+
 void scale_host(const BufferView& data, double factor) {
   switch (data.dtype) {
+    case DType::kU8:
+      return multiply_whole<uint8_t>(data, factor);
+    case DType::kI8:
+      return multiply_whole<int8_t>(data, factor);
+    case DType::kI16:
+      return multiply_whole<int16_t>(data, factor);
+    case DType::kI32:
+      return multiply_whole<int32_t>(data, factor);
+    case DType::kI64:
+      return multiply_whole<int64_t>(data, factor);
     case DType::kF32:
       return multiply<float>(data, static_cast<float>(factor));
     case DType::kF64:
@@ -38,8 +61,8 @@ void scale_host(const BufferView& data, double factor) {
     case DType::kBF16:
       return multiply_16<bf16_to_float, float_to_bf16>(data, static_cast<float>(factor));
     default:
-      throw UsageError(fmt::format("a factor of {} on {}: only floating types can be scaled",
-                                   factor, name_of(data.dtype)));
+      throw UsageError(fmt::format("a factor of {} on {}: only numbers can be scaled", factor,
+                                   name_of(data.dtype)));
   }
 }
 

@@ -9,8 +9,8 @@
 // memory (UsageError otherwise).
 namespace horon {
 
-// data := data * factor, for floating types (others: UsageError unless the factor is 1). f16 and
-// bf16 are multiplied in f32 and rounded once.
+// data := data * factor. f16 and bf16 are multiplied in f32 and rounded once, integers in f64 and
+// cut. Bools: UsageError unless the factor is 1.
 void scale(const BufferView& data, double factor, DeviceRuntime* runtime = nullptr);
 
 struct CopyJob {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -85,12 +86,18 @@ TEST(Copy, ManyJobsByAnyNumberOfThreads) {
   }
 }
 
-TEST(Copy, ScalesFloatsOnly) {
+TEST(Copy, ScalesNumbers) {
   std::vector<float> values = {1.5F, -2.0F};
   scale(view_of(values), 2);
   EXPECT_EQ(values, (std::vector<float>{3.0F, -4.0F}));
-  std::vector<int32_t> whole = {1};
-  EXPECT_THROW(scale(view_of(whole), 0.5), UsageError);
+  std::vector<int32_t> whole = {7, -7, 2'000'000'000};
+  scale(view_of(whole), 1.5);  // cut, and at most what there is
+  EXPECT_EQ(whole, (std::vector<int32_t>{10, -10, std::numeric_limits<int32_t>::max()}));
+  std::vector<uint8_t> small = {200, 3};
+  scale(view_of(small), -1);
+  EXPECT_EQ(small, (std::vector<uint8_t>{0, 0}));
+  std::array<bool, 1> word = {true};
+  EXPECT_THROW(scale(view_of(word), 0.5), UsageError);
   BufferView elsewhere = view_of(values);
   elsewhere.device = {DeviceKind::kCuda, 0};
   EXPECT_THROW(scale(elsewhere, 2), UsageError);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "horon/base/error.h"
 #include "horon/device/buffer.h"
 
 namespace horon {
@@ -32,6 +33,19 @@ class DeviceRuntime {
   // Host memory that the device copies from without a detour.
   virtual OwnedBuffer allocate_pinned(uint64_t count, DType dtype) = 0;
   virtual std::unique_ptr<Stream> make_stream(int device) = 0;
+
+  // Events and streams of the caller's (cudaEvent_t, cudaStream_t). Where there are none:
+  // UsageError. Waits, on this thread, until the device has come to the event.
+  virtual void wait_event(void* event) { (void)event, no_events(); }
+  // Records it: what this runtime has done for the caller is behind it.
+  virtual void record_event(void* event, int device) { (void)event, (void)device, no_events(); }
+  // An event of our own behind the work that is in the stream now.
+  virtual std::shared_ptr<void> mark(void* stream, int device) {
+    (void)stream, (void)device, no_events();
+  }
+
+ private:
+  [[noreturn]] static void no_events() { throw UsageError("this device has no streams or events"); }
 };
 
 std::shared_ptr<DeviceRuntime> cpu_runtime();

@@ -149,6 +149,7 @@ void Lane::wait_for(uint64_t number, const Work& work, Deadline deadline) {
     if (!driving_ && step(lock, later)) continue;
     if (!work.done()) sleep(lock, later);
   }
+  if (!work.done()) work_.notify_one();  // the lane's own thread goes on for those who gave up
 }
 
 void Lane::sleep(Lock& lock, Clock::time_point until) {

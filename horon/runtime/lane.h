@@ -127,6 +127,7 @@ class Lane {
   bool run_items(Lock& lock, std::vector<Item> items, int bucket, bool may_deviate);
   bool move_items(std::vector<Item>& items, const Bucket& planned, const BufferView& whole,
                   bool may_deviate);
+  static void await(Lock& lock, const std::vector<Item>& items);
   BufferView pack(const std::vector<Item>& items, int bucket, bool& copied);
   void unpack(const std::vector<Item>& items, const Bucket& planned, const BufferView& whole);
   Item take(const std::string& name);

@@ -47,20 +47,23 @@ BufferView Lane::memory_of(int bucket) {
 }
 
 // The bytes of all items in a row: where they already lie so, or copied into the bucket's memory.
+// `copied`: results have to be brought from there.
 BufferView Lane::pack(const std::vector<Item>& items, int bucket, bool& copied) {
   const Bucket& planned = plan_.buckets()[static_cast<size_t>(bucket)];
   // Only the bucket's own memory counts as "in place": between tensors that merely happen to lie at
   // these distances there is memory of somebody else.
   const BufferView whole = memory_of(bucket);
   std::vector<CopyJob> jobs;
+  copied = false;
   for (size_t i = 0; i < items.size(); ++i) {
     const BufferView& in = items[i].request.in;
     void* place = whole.slice(planned.offsets[i], in.count).data;
     if (in.data != place) jobs.push_back({place, in.data, in.bytes()});
+    const bool leaves = items[i].request.out.data != place;
+    copied = copied || leaves;
+    counters_.bytes_copied += (in.data != place ? in.bytes() : 0) + (leaves ? in.bytes() : 0);
   }
-  copied = !jobs.empty();
-  for (const CopyJob& job : jobs) counters_.bytes_copied += 2 * job.bytes;
-  if (copied)
+  if (!jobs.empty())
     copy_all(jobs, static_cast<int>(usable_cores().size()), whole.device, comm_->device());
   return whole;
 }
@@ -93,6 +96,17 @@ bool Lane::move_items(std::vector<Item>& items, const Bucket& planned, const Buf
   return mover_.move(std::move(request), spec, parts, may_deviate);
 }
 
+// Until what they read is there.
+void Lane::await(Lock& lock, const std::vector<Item>& items) {
+  if (std::none_of(items.begin(), items.end(),
+                   [](const Item& item) { return item.request.ready != nullptr; }))
+    return;
+  lock.unlock();
+  for (const Item& item : items)
+    if (item.request.ready) item.request.ready();
+  lock.lock();
+}
+
 bool Lane::run_items(Lock& lock, std::vector<Item> items, int bucket, bool may_deviate) {
   bool copied = false;
   Bucket planned;
@@ -101,6 +115,7 @@ bool Lane::run_items(Lock& lock, std::vector<Item> items, int bucket, bool may_d
   bool done = true;
   int64_t begun = trace_now();
   try {
+    await(lock, items);
     if (items.size() > 1) {
       planned = plan_.buckets()[static_cast<size_t>(bucket)];
       whole = pack(items, bucket, copied);
@@ -109,6 +124,8 @@ bool Lane::run_items(Lock& lock, std::vector<Item> items, int bucket, bool may_d
     lock.unlock();
     done = move_items(items, planned, whole, may_deviate);
     if (done && copied) unpack(items, planned, whole);
+    for (const Item& item : items)
+      if (done && item.request.done) item.request.done();
   } catch (const UsageError&) {
     error = std::current_exception();
   } catch (...) {  // they are ours already: whoever waits for them must learn of it

@@ -31,6 +31,25 @@ OwnedBuffer Mover::allocate(uint64_t count, DType dtype, const Device& device) c
   return comm_.device()->allocate(count, dtype, device.index);
 }
 
+// Inputs that are not outputs, too, are not written. What is reduced or broadcast is so in place.
+void Mover::prepare(Request& request, double factor, std::vector<OwnedBuffer>& copies) const {
+  const bool in_place =
+      (request.kind == OpKind::kAllReduce || request.kind == OpKind::kBroadcast) &&
+      request.exact == nullptr;
+  const bool scales = factor != 1.0 && request.exact == nullptr;
+  if (request.in.data != request.out.data && (in_place || scales)) {
+    BufferView to = request.out;
+    if (!in_place) {
+      copies.push_back(allocate(request.in.count, request.in.dtype, request.in.device));
+      to = copies.back().view();
+    }
+    copy_all({{to.data, request.in.data, request.in.bytes()}},
+             static_cast<int>(usable_cores().size()), request.in.device, comm_.device());
+    request.in = to;
+  }
+  if (scales) scale(request.in, factor, comm_.device());
+}
+
 bool Mover::move(Request request, const TensorSpec& spec, std::span<const Part> parts,
                  bool may_deviate) {
   const bool scales_first = spec.prescale != 1.0 && request.exact == nullptr;
@@ -40,14 +59,9 @@ bool Mover::move(Request request, const TensorSpec& spec, std::span<const Part> 
       !comm_.run_unless_deviated(
           Request::barrier({.name = request.name, .timeout = request.timeout})))
     return false;
-  OwnedBuffer copy;
-  if (scales_first && request.in.data != request.out.data) {
-    copy = allocate(request.in.count, request.in.dtype, request.in.device);
-    copy_all({{copy.view().data, request.in.data, request.in.bytes()}},
-             static_cast<int>(usable_cores().size()), request.in.device, comm_.device());
-    request.in = copy.view();
-  }
-  if (scales_first) scale(request.in, spec.prescale, comm_.device());
+  std::vector<OwnedBuffer> copies;
+  prepare(request, spec.prescale, copies);
+  for (Request& item : request.items) prepare(item, spec.prescale, copies);
   if (!spec.codec.empty()) {
     move_encoded(request, spec, parts);
   } else if (!move_plain(request, may_deviate && !prepares)) {
@@ -56,6 +70,7 @@ bool Mover::move(Request request, const TensorSpec& spec, std::span<const Part> 
   // An exact sum was put together before: its sum is scaled instead of its parts.
   const double after = request.exact == nullptr ? spec.postscale : spec.prescale * spec.postscale;
   scale(result_of(request), after, comm_.device());
+  for (const Request& item : request.items) scale(result_of(item), after, comm_.device());
   return true;
 }
 

@@ -47,6 +47,7 @@ class Mover {
   int codec_threads() const { return options_.codec_threads; }
 
  private:
+  void prepare(Request& request, double factor, std::vector<OwnedBuffer>& copies) const;
   bool move_plain(const Request& request, bool may_deviate);
   void move_encoded(const Request& request, const TensorSpec& spec, std::span<const Part> parts);
   void move_dense(const Request& request, Codec& codec, std::span<const Part> parts,

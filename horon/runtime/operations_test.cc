@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -66,9 +67,13 @@ TEST(RuntimeOperations, ScalingBeforeAndAfter) {
       expect_all(a, 30.0F);
       expect_all(b, 40.0F);
     }
-    std::vector<int32_t> whole(3, 1);
-
-    EXPECT_THROW(runtime.all_reduce("w", view_of(whole), {.postscale = 0.5}), UsageError);
+    std::vector<int32_t> whole(3, 5);
+    runtime.all_reduce("w", view_of(whole), {.postscale = 0.35}).wait();  // 10 * 0.35, cut
+    EXPECT_EQ(whole[0], 3);
+    std::vector<uint8_t> bytes(3);
+    BufferView words = view_of(bytes);
+    words.dtype = DType::kBool;
+    EXPECT_THROW(runtime.all_reduce("v", words, {.postscale = 0.5}), UsageError);
   });
 }
 
@@ -274,6 +279,99 @@ TEST(RuntimePriority, AnUrgentOperationThatCannotRunHoldsNothingUp) {
         expect_all(small, 2.0F);
       },
       options);
+}
+
+// What must be there before the input is read, and who is told of the result: in a bucket, alone,
+// without a name.
+TEST(RuntimeOperations, WaitForTheirInputAndTellOfTheirResult) {
+  on_ranks(2, [&](Runtime& runtime) {
+    std::vector<float> a(10);
+    std::vector<float> b(10);
+    std::vector<float> c(10);
+    for (int step = 0; step < 5; ++step) {
+      std::vector<Work> works;
+      std::atomic<int> told = 0;
+      for (auto* data : {&a, &b, &c}) {
+        NamedOptions options;
+        options.ready = [data] { std::fill(data->begin(), data->end(), 1.0F); };
+        options.done = [data, &told] { told += data->front() == 2.0F ? 1 : 100; };
+        const std::string name = data == &a ? "a" : data == &b ? "b" : "";
+        works.push_back(runtime.all_reduce(name, view_of(*data), options));
+      }
+      for (const Work& work : works) work.wait();
+      EXPECT_EQ(told, 3);
+    }
+  });
+}
+
+TEST(RuntimeOperations, AreToldOfWithoutAWait) {
+  on_ranks(2, [&](Runtime& runtime) {
+    std::vector<float> a(10, 1.0F);
+    std::vector<float> b(10, 1.0F);
+    for (int step = 0; step < 4; ++step) {  // until both are in one bucket
+      const Work first = runtime.all_reduce("a", view_of(a));
+      runtime.all_reduce("b", view_of(b)).wait();
+      first.wait();
+    }
+    std::promise<void> over;
+    runtime.all_reduce("a", view_of(a)).on_done([&](const std::exception_ptr& error) {
+      EXPECT_EQ(error, nullptr);
+      over.set_value();
+    });
+    over.get_future().wait();
+    const Work polled = runtime.all_reduce("b", view_of(b));
+    for (polled.expect(); !polled.done();) std::this_thread::yield();
+    EXPECT_EQ(runtime.counters().operations, 10U);
+    runtime.barrier("end").wait();
+  });
+}
+
+TEST(RuntimeOperations, BringResultsElsewhereAndLeaveTheInput) {
+  on_ranks(2, [&](Runtime& runtime) {
+    const auto rank = static_cast<float>(runtime.rank());
+    for (int step = 0; step < 5; ++step) {
+      std::vector<float> in(5, rank);
+      std::vector<float> out(5, -1.0F);
+      std::vector<float> more(7, 1.0F);
+      std::vector<float> sum(7, -1.0F);
+      const NamedOptions scaled{.prescale = 2.0};
+      const Work a = runtime.all_reduce("a", view_of(in), view_of(out));
+      const Work b = runtime.all_reduce("b", view_of(more), view_of(sum));
+      for (const Work& work : {a, b}) work.wait();
+      expect_all(out, 1.0F);
+      expect_all(sum, 2.0F);
+      runtime.all_reduce("", view_of(in), view_of(out), scaled).wait();
+      expect_all(out, 2.0F);
+      runtime.broadcast("c", view_of(in), view_of(out), 1).wait();
+      expect_all(out, 1.0F);
+      expect_all(in, rank);
+      expect_all(more, 1.0F);
+    }
+    std::vector<float> wrong(4);
+    EXPECT_THROW(runtime.all_reduce("a", view_of(wrong), view_of(wrong).slice(0, 3)), UsageError);
+  });
+}
+
+TEST(RuntimeOperations, AllToAllOfSizesThatNobodyKnows) {
+  on_ranks(3, [&](Runtime& runtime) {
+    const auto rank = static_cast<uint64_t>(runtime.rank());
+    for (const char* name : {"x", "x", ""}) {
+      const std::vector<uint64_t> sends = {rank, 2 * rank, 0};
+      std::vector<float> in(3 * rank, static_cast<float>(rank));
+      Gathered got;
+      if (rank == 2) {  // one that knows what it gets
+        std::vector<float> none;
+        runtime.all_to_all(name, view_of(in), sends, view_of(none), {0, 0, 0}).wait();
+        continue;
+      }
+      runtime.all_to_all(name, view_of(in), sends, got).wait();
+      EXPECT_EQ(got.counts, (std::vector<uint64_t>{0, rank + 1, 2 * rank + 2}));
+      const auto values = got.data.as<float>();
+      ASSERT_EQ(values.size(), 3 * rank + 3);
+      EXPECT_EQ(values.front(), 1.0F);
+      EXPECT_EQ(values.back(), 2.0F);
+    }
+  });
 }
 
 TEST(Gates, WaitForWhatIsUrgentOnceAndNotForLong) {

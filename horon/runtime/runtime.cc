@@ -17,55 +17,6 @@
 #include "horon/base/thread.h"
 
 namespace horon {
-namespace {
-
-TensorSpec spec_of(const std::string& name, const Request& request, const NamedOptions& options,
-                   const std::string& layout, const Mover::MakeCodec& make_codec) {
-  TensorSpec spec;
-  spec.name = name;
-  spec.kind = request.kind;
-  spec.dtype = request.in.dtype;
-  spec.count = request.in.count;
-  spec.op = request.op;
-  spec.reduction = request.reduction;
-  spec.root = request.root;
-  spec.prescale = options.prescale;
-  spec.postscale = options.postscale;
-  spec.priority = options.priority;
-  spec.layout = short_layout(layout);
-  spec.device = request.in.device;
-  const bool scales = options.prescale != 1.0 || options.postscale != 1.0;
-  if (scales && !is_float(spec.dtype))
-    throw UsageError("only floating types can be scaled: " + describe(spec));
-
-  spec.codec = options.codec == "none" ? "" : options.codec;
-  if (!spec.codec.empty()) {
-    const bool fits = spec.kind == OpKind::kAllReduce && spec.dtype == DType::kF32 &&
-                      layout.empty() && spec.reduction == Reduction::kFast &&
-                      (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAverage);
-    if (!fits) {
-      throw UsageError(fmt::format("codec {} is for a fast all_reduce of f32, sum or average: {}",
-                                   spec.codec, describe(spec)));
-    }
-    make_codec(spec.codec);  // an unknown name is an error now
-    require(!name.empty() || !spec.codec.ends_with("+feedback"),
-            "codec " + spec.codec + " remembers by name; give the operation one");
-  }
-  return spec;
-}
-
-std::string describe_split(const std::vector<uint64_t>& counts) {
-  return counts.empty() ? "" : fmt::format("split {}", fmt::join(counts, ", "));
-}
-
-ReduceOptions reduce_options(const NamedOptions& options) {
-  ReduceOptions reduce;
-  reduce.op = options.op;
-  reduce.reduction = options.reduction;
-  return reduce;
-}
-
-}  // namespace
 
 RuntimeOptions runtime_options(const Knobs& knobs) {
   RuntimeOptions options;
@@ -280,85 +231,6 @@ std::shared_ptr<Runtime::Set> Runtime::find_set(int number) const {
   return found->second;
 }
 
-Work Runtime::submit(const std::string& name, Request request, const NamedOptions& options,
-                     bool blocks, const std::string& layout) {
-  const auto set = find_set(options.set);
-  TensorSpec spec = spec_of(name, request, options, layout, options_.make_codec);
-  require(spec.device.is_cpu() || world_->device() != nullptr,
-          "memory of a device needs the device's part; see `horon info`");
-  if (name.empty()) {
-    request.timeout = request.kind == OpKind::kBarrier ? kNoLimit : options_.timeout;
-    // Factors are not in a header; names are, and are compared.
-    if (spec.prescale != 1.0 || spec.postscale != 1.0)
-      request.name = fmt::format("scaled by {} and {}", spec.prescale, spec.postscale);
-    if (!blocks) return set->unnamed->start(std::move(spec), std::move(request));
-    set->unnamed->run(spec, request);
-    return Work();
-  }
-  Lane& lane = set->lane_of(name);
-  if (!blocks) return lane.submit(std::move(spec), std::move(request));
-  lane.run(std::move(spec), std::move(request));
-  return Work();
-}
-
-Work Runtime::all_reduce(const std::string& name, BufferView data, const NamedOptions& options) {
-  return submit(name, Request::all_reduce(data, reduce_options(options)), options, false);
-}
-
-Work Runtime::all_reduce(const std::string& name, const std::vector<BufferView>& parts,
-                         const NamedOptions& options) {
-  require(options.prescale == 1.0 && options.postscale == 1.0,
-          "a group is not scaled; scale its parts");
-  std::vector<Request> items;
-  std::string layout;
-  for (const BufferView& part : parts) {
-    items.push_back(Request::all_reduce(part, reduce_options(options)));
-    layout += fmt::format("{}{}[{}]", layout.empty() ? "" : ", ", name_of(part.dtype), part.count);
-  }
-  layout = fmt::format("{} of {}", name_of(options.op), layout.empty() ? "nothing" : layout);
-  if (options.reduction == Reduction::kExact) layout = "exact " + layout;
-  return submit(name, Request::group(std::move(items)), options, false, layout);
-}
-
-Work Runtime::all_reduce(const std::string& name, const ExactSum& sum, BufferView out,
-                         const NamedOptions& options) {
-  return submit(name, Request::all_reduce(sum, out, reduce_options(options)), options, false,
-                fmt::format("{} shards", sum.shards()));
-}
-
-Work Runtime::reduce_scatter(const std::string& name, BufferView in, BufferView out,
-                             std::vector<uint64_t> counts, const NamedOptions& options) {
-  const std::string layout = describe_split(counts);
-  return submit(name, Request::reduce_scatter(in, out, std::move(counts), reduce_options(options)),
-                options, false, layout);
-}
-
-Work Runtime::all_gather(const std::string& name, BufferView in, Gathered& gathered,
-                         const NamedOptions& options) {
-  return submit(name, Request::all_gather(in, gathered), options, false);
-}
-
-Work Runtime::broadcast(const std::string& name, BufferView data, int root,
-                        const NamedOptions& options) {
-  return submit(name, Request::broadcast(data, root), options, false);
-}
-
-Work Runtime::all_to_all(const std::string& name, BufferView in, std::vector<uint64_t> sends,
-                         BufferView out, std::vector<uint64_t> receives,
-                         const NamedOptions& options) {
-  return submit(name, Request::all_to_all(in, std::move(sends), out, std::move(receives)), options,
-                false);
-}
-
-Work Runtime::barrier(const std::string& name, const NamedOptions& options) {
-  return submit(name, Request::barrier(), options, false);
-}
-
-void Runtime::run_all_reduce(const std::string& name, BufferView data,
-                             const NamedOptions& options) {
-  submit(name, Request::all_reduce(data, reduce_options(options)), options, true);
-}
-
 BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
   bool kept = false;
   BucketMemory memory = declare(*find_set(0), specs, kept);
@@ -465,6 +337,13 @@ std::vector<int> Runtime::process_set(int set) const {
   const auto found = sets_.find(set);
   require(found != sets_.end(), fmt::format("there is no process set {}", set));
   return found->second->ranks;
+}
+
+std::vector<int> Runtime::process_sets() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> numbers;
+  for (const auto& [number, set] : sets_) numbers.push_back(number);
+  return numbers;
 }
 
 // Barriers end at nearly the same moment everywhere; the middle one of several is near enough.

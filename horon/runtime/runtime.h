@@ -25,6 +25,15 @@ struct NamedOptions {
                            // transfer, from the second time on that the name comes
   int set = 0;             // process set; 0: all ranks
   std::string codec = {};  // f32 all-reduce, sum or average: what travels instead (codec/codec.h)
+  uint64_t tag = 0;        // whatever else must be equal on all ranks: a hash of a shape, ...
+  // Averages are over all ranks of the set; else over those that contribute, which are fewer while
+  // others have joined.
+  bool over_members = false;
+  // Of each rank's own: called on the thread that runs the operation, before its input is read and
+  // when its result is there, before the Work is over. They must not wait for operations. May be
+  // null.
+  std::function<void()> ready = {};
+  std::function<void()> done = {};
 };
 
 struct RuntimeOptions {
@@ -78,9 +87,14 @@ class Runtime {
   Communicator& world() const { return *world_; }
 
   Work all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
+  // The same from one place to another of the same size.
+  Work all_reduce(const std::string& name, BufferView in, BufferView out,
+                  const NamedOptions& options = {});
   // All of them or none, under one name.
   Work all_reduce(const std::string& name, const std::vector<BufferView>& parts,
                   const NamedOptions& options = {});
+  // The same for operations of any kind but all-to-all; reductions and factors as options say.
+  Work group(const std::string& name, std::vector<Request> items, const NamedOptions& options = {});
   Work all_reduce(const std::string& name, const ExactSum& sum, BufferView out,
                   const NamedOptions& options = {});
   // Where there is an `in`, it is not changed, prescale or not.
@@ -88,10 +102,18 @@ class Runtime {
                       std::vector<uint64_t> counts = {}, const NamedOptions& options = {});
   Work all_gather(const std::string& name, BufferView in, Gathered& gathered,
                   const NamedOptions& options = {});
+  Work all_gather(const std::string& name, BufferView in, BufferView out,
+                  const NamedOptions& options = {});
   Work broadcast(const std::string& name, BufferView data, int root,
+                 const NamedOptions& options = {});
+  // `in` is read on the root.
+  Work broadcast(const std::string& name, BufferView in, BufferView out, int root,
                  const NamedOptions& options = {});
   Work all_to_all(const std::string& name, BufferView in, std::vector<uint64_t> sends,
                   BufferView out, std::vector<uint64_t> receives, const NamedOptions& options = {});
+  // As much is received as the others send.
+  Work all_to_all(const std::string& name, BufferView in, std::vector<uint64_t> sends,
+                  Gathered& gathered, const NamedOptions& options = {});
   Work barrier(const std::string& name, const NamedOptions& options = {});
 
   // Blocking, on this thread if nothing is queued.
@@ -101,6 +123,9 @@ class Runtime {
   // whose bytes lie in the views are reduced in place, without a copy. Where the device of a spec
   // is one, its bucket lies there; urgent ones have buckets of their own.
   BucketMemory allocate_buckets(const std::vector<TensorSpec>& specs);
+  // The spec of a tensor that will be all-reduced with these options.
+  TensorSpec declared_spec(const std::string& name, BufferView like,
+                           const NamedOptions& options) const;
 
   // Goes on over another communicator: after a failure, or when ranks come and go. All ranks of
   // `next`; newcomers make a Runtime and declare the same (allocate_buckets, of nothing if nothing
@@ -123,6 +148,7 @@ class Runtime {
   // All ranks, the same set. Nothing may be in flight on it. False if there is none (or it is 0).
   bool remove_process_set(int set);
   std::vector<int> process_set(int set) const;
+  std::vector<int> process_sets() const;  // their numbers
 
   RuntimeCounters counters() const;
 
@@ -165,6 +191,7 @@ class Runtime {
                                   const Mover::Options& moves, const Heirloom* heirloom);
   std::vector<int64_t> compare(const std::string& doing, std::vector<int64_t> mine) const;
   std::shared_ptr<Set> find_set(int set) const;
+  NamedOptions resolve(const NamedOptions& given) const;
   Work submit(const std::string& name, Request request, const NamedOptions& options, bool blocks,
               const std::string& layout = {});
 

@@ -31,7 +31,10 @@ int Sequence::join() { return comm_->join({.name = "join", .timeout = kNoLimit})
 
 void Sequence::move(const TensorSpec& spec, Request request) {
   const std::array<Mover::Part, 1> whole = {Mover::Part{spec.name, 0, request.in.count}};
+  if (request.ready) request.ready();
+  const auto done = request.done;
   mover_.move(std::move(request), spec, whole, false);
+  if (done) done();
 }
 
 }  // namespace horon

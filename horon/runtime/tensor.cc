@@ -20,7 +20,7 @@ bool same_request(const TensorSpec& a, const TensorSpec& b) {
          (a.count == b.count || has_own_count(a.kind)) && a.op == b.op &&
          a.reduction == b.reduction && a.root == b.root && a.prescale == b.prescale &&
          a.postscale == b.postscale && a.layout == b.layout && a.codec == b.codec &&
-         a.device.kind == b.device.kind && a.name == b.name;
+         a.tag == b.tag && a.device.kind == b.device.kind && a.name == b.name;
 }
 
 bool can_fuse(const TensorSpec& a, const TensorSpec& b) {
@@ -44,6 +44,7 @@ std::string describe(const TensorSpec& spec) {
   if (!spec.codec.empty()) text += fmt::format(" as {}", spec.codec);
   if (!spec.device.is_cpu()) text += " on a device";
   if (spec.is_urgent()) text += " urgent";
+  if (spec.tag != 0) text += fmt::format(" tagged {:x}", spec.tag);
   return text + fmt::format(" '{}'", spec.name);
 }
 
@@ -63,6 +64,7 @@ std::string pack_specs(const std::vector<TensorSpec>& specs) {
     to.u32(static_cast<uint32_t>(spec.root)).u64(std::bit_cast<uint64_t>(spec.prescale));
     to.u64(std::bit_cast<uint64_t>(spec.postscale)).u32(static_cast<uint32_t>(spec.priority));
     to.text(spec.layout).text(spec.codec).u8(static_cast<uint8_t>(spec.device.kind));
+    to.u64(spec.tag);
   }
   return to.take();
 }
@@ -86,6 +88,7 @@ std::vector<TensorSpec> unpack_specs(std::string_view bytes) {
     spec.layout = from.text();
     spec.codec = from.text();
     spec.device.kind = static_cast<DeviceKind>(from.u8());
+    spec.tag = from.u64();
     if (static_cast<size_t>(spec.dtype) >= kDTypeCount)
       throw Error("runtime: a report with an unknown type", ExitCode::kPeer);
   }

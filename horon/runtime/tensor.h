@@ -23,6 +23,7 @@ struct TensorSpec {
   int32_t priority = 0;    // above 0: urgent; ranks agree on that alone
   std::string layout;  // what else must be equal, for people: parts of a group, shards; or empty
   std::string codec;   // empty: the numbers as they are
+  uint64_t tag = 0;    // of the caller's, whatever it means to it
 
   bool is_urgent() const { return priority > 0; }
   bool operator==(const TensorSpec&) const = default;

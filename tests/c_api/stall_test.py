@@ -10,20 +10,19 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launch"))
 from support import SLACK, LaunchTest, comm, main, read, wait_until  # noqa: E402
 
-PROGRAM = """
+PROGRAM = f"sys_path = {os.path.dirname(os.path.abspath(__file__))!r}" + """
 import ctypes, os, sys, time
-library = ctypes.CDLL(os.environ["HORON_LIBRARY"])
-library.horon_all_reduce.restype = ctypes.c_int64
-library.horon_last_error.restype = ctypes.c_char_p
-assert library.horon_init() == 0, library.horon_last_error()
+sys.path.insert(0, sys_path)
+from horon_ctypes import F32, Library, buffer_at
+horon = Library()
+horon.init()
 data = (ctypes.c_float * 4)(1, 1, 1, 1)
-print("pid", os.getpid(), library.horon_rank(), flush=True)
+print("pid", os.getpid(), horon.ask("rank"), flush=True)
 while True:
-    handle = library.horon_all_reduce(b"gradient", data, ctypes.c_uint64(4), 7, None)
-    code = library.horon_wait(ctypes.c_int64(handle)) if handle > 0 else int(-handle)
+    code = horon.wait(horon.all_reduce(b"gradient", buffer_at(ctypes.addressof(data), 4, F32)))
     if code:
         print("over at", time.monotonic(), flush=True)  # one clock for all processes
-        print(library.horon_last_error().decode(), file=sys.stderr, flush=True)
+        print(horon.error(), file=sys.stderr, flush=True)
         sys.exit(code)
     time.sleep(0.002)
 """

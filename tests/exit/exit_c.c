@@ -29,13 +29,7 @@
 
 #include "horon/c/horon.h"
 
-#define CHECK(condition)                                                               \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, horon_last_error()); \
-      exit(1);                                                                         \
-    }                                                                                  \
-  } while (0)
+#include "tests/c_api/shorthand.h"
 
 static float data[1000];
 static volatile int waiter_id = 0;
@@ -43,14 +37,14 @@ static volatile int waited = -1;
 static char waited_error[500];
 
 static void say_much(void) {
-  for (int line = 0; line < 1000; ++line) printf("rank %d line %d\n", horon_rank(), line);
-  printf("rank %d end\n", horon_rank());
+  for (int line = 0; line < 1000; ++line) printf("rank %d line %d\n", horon_rank(NULL), line);
+  printf("rank %d end\n", horon_rank(NULL));
 }
 
 static void* wait_alone(void* name) {
-  const horon_handle handle = horon_all_reduce(name, data, 1000, HORON_F32, NULL);
+  const horon_handle handle = ALL_REDUCE(name, data, 1000, HORON_F32, NULL);
   waiter_id = (int)syscall(SYS_gettid);
-  waited = horon_wait(handle);
+  waited = horon_wait(NULL, handle);
   strncpy(waited_error, horon_last_error(), sizeof(waited_error) - 1);
   return NULL;
 }
@@ -60,11 +54,11 @@ static void* call_alone(void* mode) {
   const int all[2] = {0, 1};
   waiter_id = (int)syscall(SYS_gettid);
   if (strcmp(mode, "join") == 0) {
-    waited = horon_join(0, NULL);
+    waited = horon_join(NULL, 0, NULL);
   } else if (strcmp(mode, "set") == 0) {
-    waited = -horon_add_process_set(all, 2);
+    waited = -horon_add_process_set(NULL, all, 2);
   } else {
-    waited = horon_remove_process_set(1);
+    waited = horon_remove_process_set(NULL, 1);
   }
   strncpy(waited_error, horon_last_error(), sizeof(waited_error) - 1);
   return NULL;
@@ -93,7 +87,7 @@ static void shut_down_under_a_waiter(void* (*wait)(void*), char* name) {
   CHECK(pthread_join(waiter, NULL) == 0);
   CHECK(waited > 0);
   printf("wait gave %d: %s\n", waited, waited_error);
-  CHECK(horon_rank() == -1);
+  CHECK(horon_rank(NULL) == -1);
 }
 
 /* The file that SIGUSR1 writes is a pipe: whoever writes it waits for whoever reads it. */
@@ -114,7 +108,7 @@ static int is_opening(const char* thread) {
 
 static void begin_dump(void) {
   snprintf(dump_path, sizeof(dump_path), "%s/horon-last-operations.%d.rank%d.txt",
-           getenv("HORON_FLIGHT_FOLDER"), getpid(), horon_rank());
+           getenv("HORON_FLIGHT_FOLDER"), getpid(), horon_rank(NULL));
   CHECK(mkfifo(dump_path, 0600) == 0);
   kill(getpid(), SIGUSR1);
   for (int found = 0; !found; usleep(1000)) {
@@ -137,10 +131,10 @@ static void end_dump(void) {
 }
 
 static void gather_and_wait(const char* name) {
-  const horon_handle handle = horon_all_gather(name, data, 1000, HORON_F32, NULL);
-  uint64_t counts[2];
-  CHECK(horon_wait(handle) == 0);
-  CHECK(horon_gathered(handle, counts, NULL) == 0 && counts[0] == 1000);
+  const horon_handle handle = horon_all_gather(NULL, name, BUFFER(data, 1000, HORON_F32), NULL, NULL);
+  horon_made made = {sizeof made, HORON_VERSION, NULL, 0, 0, 0, NULL};
+  CHECK(horon_wait(NULL, handle) == 0);
+  CHECK(horon_result(NULL, handle, 0, &made) == 0 && made.counts[0] == 1000);
 }
 
 static void* signal_often(void* nothing) {
@@ -156,10 +150,10 @@ int main(int argc, char** argv) {
   const char* mode = argv[1];
   CHECK(atexit(end_dump) == 0);
   CHECK(horon_init() == 0);
-  CHECK(horon_wait(horon_all_reduce("x", data, 1000, HORON_F32, NULL)) == 0);
-  const int rank = horon_rank();
+  CHECK(horon_wait(NULL, ALL_REDUCE("x", data, 1000, HORON_F32, NULL)) == 0);
+  const int rank = horon_rank(NULL);
   int32_t pid_of_0 = getpid();
-  CHECK(horon_wait(horon_broadcast("pid", &pid_of_0, 1, HORON_I32, 0, NULL)) == 0);
+  CHECK(horon_wait(NULL, horon_broadcast(NULL, "pid", NULL, BUFFER(&pid_of_0, 1, HORON_I32), 0, NULL)) == 0);
   say_much();
   if (strcmp(mode, "return") == 0) {
     if (rank == 1) usleep(300000);
@@ -180,7 +174,7 @@ int main(int argc, char** argv) {
     printf("rank %d pid %d\n", rank, getpid());
     fflush(stdout);
     for (int code = 0;; usleep(2000)) {
-      code = horon_wait(horon_all_reduce("x", data, 1000, HORON_F32, NULL));
+      code = horon_wait(NULL, ALL_REDUCE("x", data, 1000, HORON_F32, NULL));
       if (code == 0) continue;
       fprintf(stderr, "%s\n", horon_last_error());
       return code;
@@ -189,10 +183,15 @@ int main(int argc, char** argv) {
   if (strcmp(mode, "fork") == 0) {
     fflush(stdout);
     const pid_t child = rank == 0 ? fork() : -1;
-    if (child == 0) exit(0);
+    if (child == 0) { /* it may ask where its parent is, and no more */
+      CHECK(horon_rank(NULL) == 0 && horon_size(NULL) == 2 && horon_is_initialized() == 0);
+      CHECK(ALL_REDUCE("x", data, 1000, HORON_F32, NULL) == -2);
+      CHECK(strstr(horon_last_error(), "forked") != NULL && horon_shutdown() == 2);
+      exit(0);
+    }
     int status = 0;
     if (rank == 0) CHECK(waitpid(child, &status, 0) == child && status == 0);
-    CHECK(horon_wait(horon_all_reduce("x", data, 1000, HORON_F32, NULL)) == 0);
+    CHECK(horon_wait(NULL, ALL_REDUCE("x", data, 1000, HORON_F32, NULL)) == 0);
     return 0;
   }
   if (rank != 0 && strcmp(mode, "late") == 0) {
@@ -201,20 +200,20 @@ int main(int argc, char** argv) {
     gather_and_wait("");
   }
   const int both[2] = {0, 1};
-  if (strcmp(mode, "unset") == 0) CHECK(horon_add_process_set(both, 2) == 1);
+  if (strcmp(mode, "unset") == 0) CHECK(horon_add_process_set(NULL, both, 2) == 1);
   if (rank != 0) {
     while (kill(pid_of_0, 0) == 0) usleep(5000);
     return 0;
   }
   if (strcmp(mode, "flight") == 0) {
-    CHECK(horon_all_reduce("alone", data, 1000, HORON_F32, NULL) > 0);
-    CHECK(horon_all_gather("too", data, 1000, HORON_F32, NULL) > 0);
+    CHECK(ALL_REDUCE("alone", data, 1000, HORON_F32, NULL) > 0);
+    CHECK(horon_all_gather(NULL, "too", BUFFER(data, 1000, HORON_F32), NULL, NULL) > 0);
   } else if (strcmp(mode, "thread") == 0) {
     CHECK(pthread_create(&thread, NULL, wait_alone, "alone") == 0);
     wait_until_asleep();
   } else if (strcmp(mode, "gather") == 0 || strcmp(mode, "late") == 0) {
-    CHECK(horon_all_gather("alone", data, 1000, HORON_F32, NULL) > 0);
-    CHECK(horon_all_gather("", data, 1000, HORON_F32, NULL) > 0);
+    CHECK(horon_all_gather(NULL, "alone", BUFFER(data, 1000, HORON_F32), NULL, NULL) > 0);
+    CHECK(horon_all_gather(NULL, "", BUFFER(data, 1000, HORON_F32), NULL, NULL) > 0);
     CHECK(horon_shutdown() == 0);
   } else if (strcmp(mode, "waiter") == 0 || strcmp(mode, "unnamed") == 0) {
     shut_down_under_a_waiter(wait_alone, strcmp(mode, "unnamed") == 0 ? "" : "alone");

@@ -19,32 +19,31 @@ CPP = os.path.join(BIN, "horon_exit_rank")
 C = os.path.join(BIN, "horon_exit_c")
 
 # The same through ctypes. `gone` is how long rank 0 took.
-PYTHON = """
+PYTHON = f"sys_path = {os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'c_api')!r}" + """
 import ctypes, os, sys, threading, time
+sys.path.insert(0, sys_path)
+from horon_ctypes import F32, I32, Library, buffer_at
 mode = sys.argv[1]
-library = ctypes.CDLL(os.environ["HORON_LIBRARY"])
-for name in ("all_reduce", "all_gather", "broadcast"):
-    getattr(library, "horon_" + name).restype = ctypes.c_int64
-library.horon_last_error.restype = ctypes.c_char_p
-assert library.horon_init() == 0, library.horon_last_error()
-rank = library.horon_rank()
+horon = Library()
+horon.init()
+rank = horon.ask("rank")
 data = (ctypes.c_float * 1000)()
+buffer = buffer_at(ctypes.addressof(data), 1000, F32)
 
 def start(operation, name):
-    handle = getattr(library, "horon_" + operation)(name, data, ctypes.c_uint64(1000), 7, None)
-    assert handle > 0, library.horon_last_error()
-    return ctypes.c_int64(handle)
+    handle = getattr(horon, operation)(name, buffer)
+    assert handle > 0, horon.error()
+    return handle
 
 def wait_alone():
     handle = start("all_reduce", b"alone")
     ready.set()
-    code = library.horon_wait(handle)
-    print("wait gave", code, library.horon_last_error().decode(), flush=True)
+    code = horon.wait(handle)
+    print("wait gave", code, horon.error(), flush=True)
 
 pid = ctypes.c_int32(os.getpid())
-assert library.horon_wait(start("all_reduce", b"x")) == 0
-handle = library.horon_broadcast(b"pid", ctypes.byref(pid), ctypes.c_uint64(1), 3, 0, None)
-assert library.horon_wait(ctypes.c_int64(handle)) == 0
+assert horon.wait(start("all_reduce", b"x")) == 0
+assert horon.wait(horon.broadcast(b"pid", buffer_at(ctypes.addressof(pid), 1, I32), 0)) == 0
 for line in range(1000):
     print(f"rank {rank} line {line}")
 print(f"rank {rank} end")
@@ -54,7 +53,7 @@ if mode in ("return", "status"):
 if rank != 0 and mode == "late":
     time.sleep(0.3)
     for name in (b"alone", b""):
-        assert library.horon_wait(start("all_gather", name)) == 0, library.horon_last_error()
+        assert horon.wait(start("all_gather", name)) == 0, horon.error()
 if rank != 0:
     while os.path.exists(f"/proc/{pid.value}"):
         time.sleep(0.005)
@@ -63,13 +62,13 @@ if mode == "flight":
     start("all_reduce", b"alone"), start("all_gather", b"too")
 if mode in ("gather", "late"):
     start("all_gather", b"alone"), start("all_gather", b"")
-    assert library.horon_shutdown() == 0
+    horon.shutdown()
 if mode == "waiter":
     ready = threading.Event()
     thread = threading.Thread(target=wait_alone)
     thread.start()
     ready.wait()
-    assert library.horon_shutdown() == 0
+    horon.shutdown()
     thread.join()
 """
 

@@ -156,7 +156,7 @@ class Environment(LaunchTest):
         if "HORON_LIBRARY" not in os.environ:
             self.skipTest("no libhoron.so in this build")
         program = ("import ctypes, os\nlibrary = ctypes.CDLL(os.environ['HORON_LIBRARY'])\nassert library.horon_init() == 0\n"
-                   "print('cross', *(getattr(library, 'horon_' + name)() for name in ('rank', 'cross_rank', 'cross_size')))\n"
+                   "print('cross', *(getattr(library, 'horon_' + name)(None) for name in ('rank', 'cross_rank', 'cross_size')))\n"
                    "library.horon_shutdown()\n")
         job = run("-np", "4", "-H", "localhost:3,127.0.0.1:1", "/usr/bin/python3", "-c", program)
         self.assert_good(job)

@@ -1,0 +1,135 @@
+#ifndef HORON_C_TYPES_H
+#define HORON_C_TYPES_H
+
+/* Values and structs of horon.h. */
+
+#include <stdint.h>
+
+#define HORON_VERSION 1 /* of this interface, and of its structs */
+
+typedef struct horon_session horon_session;
+typedef int64_t horon_handle;
+
+enum horon_dtype {
+  HORON_U8,
+  HORON_I8,
+  HORON_I16,
+  HORON_I32,
+  HORON_I64,
+  HORON_F16,
+  HORON_BF16,
+  HORON_F32,
+  HORON_F64,
+  HORON_BOOL
+};
+enum horon_op { HORON_SUM, HORON_AVERAGE, HORON_MIN, HORON_MAX, HORON_PRODUCT };
+enum horon_device { HORON_CPU, HORON_CUDA };
+enum horon_operation {
+  HORON_ALL_REDUCE,
+  HORON_BROADCAST,
+  HORON_REDUCE_SCATTER,
+  HORON_ALL_GATHER,
+  HORON_ALL_TO_ALL
+};
+/* Which of the errors it was; what to do follows from it: mend the call (usage), form anew with
+ * those that are left (peer lost, timeout), look at disk or network (io), report it (other). */
+enum horon_error_kind {
+  HORON_NO_ERROR,
+  HORON_USAGE_ERROR,
+  HORON_PEER_LOST,
+  HORON_TIMEOUT,
+  HORON_IO_ERROR,
+  HORON_OTHER_ERROR
+};
+
+typedef struct horon_session_options {
+  uint32_t size;    /* sizeof this struct */
+  uint32_t version; /* HORON_VERSION */
+  int32_t
+      takes_devices; /* 1: buffers may lie on GPUs; an error where CUDA's part cannot be opened */
+  int32_t reserved;
+  const char* const* settings; /* name, value, name, value, ..., null, as in docs/knobs.md; they
+                                  count more than the environment */
+} horon_session_options;
+
+/* Memory that an operation reads or writes. Stays valid until the operation was waited for. */
+typedef struct horon_buffer {
+  uint32_t size;
+  uint32_t version;
+  void* data;
+  uint64_t count; /* elements */
+  int32_t dtype;  /* horon_dtype */
+  int32_t device; /* horon_device */
+  int32_t device_index;
+  int32_t reserved;
+  void* stream; /* cudaStream_t: the operation begins behind the work that is in it now; null: there
+                   is nothing to wait for */
+  void* ready; /* cudaEvent_t, recorded by the caller: the operation begins behind it; null: none */
+  void* done;  /* cudaEvent_t: recorded when the result is there, before a wait ends; null: none */
+} horon_buffer;
+
+/* How an operation is done. The same on all ranks. */
+typedef struct horon_options {
+  uint32_t size;
+  uint32_t version;
+  int32_t op;           /* horon_op */
+  int32_t exact;        /* 1: the same bits on any number of ranks */
+  int32_t priority;     /* above 0: urgent, overtakes what is not */
+  int32_t set;          /* process set; 0: all ranks */
+  int32_t over_members; /* 1: averages are over all members of the set; 0: over those that
+                           contribute, which are fewer while others have joined */
+  int32_t reserved;
+  double prescale;   /* factor on what goes in; 0: none. Integers are scaled in f64, then cut */
+  double postscale;  /* the same on what comes out */
+  const char* codec; /* f32 all-reduce, sum or average: "fp16", "bf16", "fp16+feedback", ... */
+  uint64_t tag;      /* whatever else must be equal on all ranks, e.g. a hash of the shape */
+} horon_options;
+
+/* One operation of a group. */
+typedef struct horon_item {
+  uint32_t size;
+  uint32_t version;
+  int32_t operation; /* horon_operation, all but HORON_ALL_TO_ALL */
+  int32_t root;      /* HORON_BROADCAST */
+  const horon_buffer* in;
+  const horon_buffer* out;
+  const uint64_t* counts; /* HORON_REDUCE_SCATTER */
+} horon_item;
+
+/* What an operation made itself. */
+typedef struct horon_made {
+  uint32_t size;
+  uint32_t version;
+  void* data; /* host memory */
+  uint64_t count;
+  int32_t dtype;
+  int32_t ranks;
+  const uint64_t* counts; /* elements of each rank of the set, in order */
+} horon_made;
+
+/* A tensor that every step brings. */
+typedef struct horon_tensor {
+  uint32_t size;
+  uint32_t version;
+  const char* name;
+  uint64_t count;
+  int32_t dtype;
+  int32_t device;
+  int32_t device_index;
+  int32_t reserved;
+} horon_tensor;
+
+typedef struct horon_counters {
+  uint32_t size;
+  uint32_t version;
+  uint64_t operations;       /* that ended well */
+  uint64_t collectives;      /* that carried them */
+  uint64_t control_messages; /* agreements; none in a step that repeats */
+  uint64_t bytes;
+  uint64_t bytes_copied; /* into and out of buckets */
+} horon_counters;
+
+/* An operation is over; text is empty if it went well. */
+typedef void (*horon_done)(void* user, int code, const char* text);
+
+#endif
