@@ -66,7 +66,12 @@ class ExactSync final : public GradientSync {
       compute(shard, global * static_cast<double>(passes), global);
       sum.add(shard.number, view_of(mine_));
     }
-    runtime_.world().all_reduce(sum, view_of(out_), {.name = "exact step"});
+    try {
+      runtime_.world().all_reduce(sum, view_of(out_), {.name = "exact step"});
+    } catch (...) {  // no step is half taken
+      replica_.write_statistics(start.data());
+      throw;
+    }
     const double came = out_[scores_at_ + 3];  // bad records may have left fewer than planned
     if (came != global && came > 0) {
       for (uint64_t i = statistics_at_; i < scores_at_; ++i)

@@ -10,7 +10,9 @@
 #include <mutex>
 #include <thread>
 
+#include "horon/base/error.h"
 #include "horon/comm/bootstrap.h"
+#include "horon/runtime/session.h"
 #include "horon/train/flaw.h"
 #include "horon/train/gradient_sync.h"
 #include "horon/train/optimizer.h"
@@ -211,6 +213,74 @@ TEST(FastSync, OneStepOfManyRanksIsTheAverageOfLibTorchsOwn) {
 }
 
 // Two ranks with parts of a batch, batch norm over both: gradients and statistics of the whole.
+std::string weights_and_statistics(const Replica& replica) {
+  std::string all;
+  for (const auto& [name, tensor] : replica.state()) all += tensor.bytes;
+  return all;
+}
+
+// Replica, optimizer and position are kept, session and sums made anew: three ranks, then (one is
+// lost) two, have the bits of one that did all steps alone.
+TEST(Forming, AnewKeepsWhatIsTrained) {
+  TrainConfig config;
+  config.reduction = "exact";
+  config.logical_shards = 6;
+  constexpr int kSteps = 4;
+  const auto train = [&](const Runtime& runtime, GradientSync& sync, Optimizer& optimizer,
+                         int step) {
+    const Batch batch(24, step);
+    std::vector<Shard> mine;
+    const auto ranks = static_cast<uint64_t>(runtime.size());
+    const uint64_t first = 6 * static_cast<uint64_t>(runtime.rank()) / ranks;
+    for (uint64_t n = first; n < 6 * static_cast<uint64_t>(runtime.rank() + 1) / ranks; ++n)
+      mine.push_back({n, part_of(batch, 4 * n, 4)});
+    sync.step({mine}, {24}, {});
+    optimizer.step(sync.slices(), 0.05);
+  };
+  std::string alone;
+  {
+    Runtime runtime(std::move(make_local_world(1)[0]));
+    Replica replica(config, {}, {});
+    const auto sync = make_sync(config, runtime, replica);
+    const auto optimizer = make_optimizer(config, sync->slices());
+    for (int step = 0; step < 2 * kSteps; ++step) train(runtime, *sync, *optimizer, step);
+    alone = weights_and_statistics(replica);
+  }
+  const auto store = make_memory_store();
+  std::vector<std::string> ends(3);
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.emplace_back([&, rank] {
+        World place;
+        place.rank = rank;
+        place.size = 3;
+        place.store = store;
+        auto session = std::make_unique<Session>(place, 0, SessionOptions{});
+        Replica replica(config, {}, {});
+        auto sync = make_sync(config, session->runtime(), replica);
+        const auto optimizer = make_optimizer(config, sync->slices());
+        for (int step = 0; step < kSteps; ++step)
+          train(session->runtime(), *sync, *optimizer, step);
+        session->barrier();
+        if (rank == 1) return session.reset();  // is lost
+        EXPECT_THROW(train(session->runtime(), *sync, *optimizer, kSteps), PeerLostError);
+        place.rank = rank / 2;
+        place.size = 2;
+        sync.reset();
+        session->renew(place, 1);
+        sync = make_sync(config, session->runtime(), replica);
+        for (int step = kSteps; step < 2 * kSteps; ++step)
+          train(session->runtime(), *sync, *optimizer, step);
+        session->barrier();
+        ends[rank] = weights_and_statistics(replica);
+      });
+    }
+  }
+  EXPECT_EQ(ends[0] == alone, true);
+  EXPECT_EQ(ends[2] == alone, true);
+}
+
 TEST(SyncBatchNorm, DoesOnTwoRanksWhatOneDoesWithAll) {
   TrainConfig config;
   const Batch batch(20, 2);
