@@ -1,6 +1,7 @@
 /* Gradients of two layers, averaged over the ranks of a job, in C:
  *   horon run -np 4 example_c          mpirun -np 4 example_c */
 #include <stdio.h>
+#include <string.h>
 
 #include "horon/c/horon.h"
 
@@ -9,7 +10,12 @@ static int fail(const char* what, int code) {
   return code;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    const int asked = strcmp(argv[1], "--help") == 0;
+    fputs("usage: c, alone or under `horon run -np N`\n", asked ? stdout : stderr);
+    return asked ? 0 : 2;
+  }
   int code = horon_init();
   if (code != 0) return fail("start", code);
   const int rank = horon_rank(NULL);

@@ -18,9 +18,11 @@ while read -r part file; do
 done <"$work/parts"
 if grep -F "$build/" "$work/info"; then exit 1; fi
 "$work/moved/bin/horonrun" -np 2 sh -c 'echo $HORON_RANK' | sort | grep -x "\[1\] 1"
-cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+sed -n '/^```cpp$/,/^```$/{/^```/!p}' "$here/../../README.md" >"$work/readme.cc"
+cmake -S "$here" -B "$work/build" -DREADME_PROGRAM="$work/readme.cc" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/hello" | grep -x "1 2 3 on 1 rank"
+"$work/moved/bin/horon" run -np 2 "$work/build/readme" | grep -x "\[0\] average of ranks: 0.5"
 # Under mpirun the part of its MPI is found: by a program that was linked from the package, and by libhoron.so in Python.
 for flavour in openmpi mpich; do
   grep -q "^mpi_$flavour " "$work/parts" && mpirun=$(command -v "mpirun.$flavour") || continue
@@ -40,6 +42,7 @@ cmake -S "$share/horon/examples" -B "$work/examples" -DCMAKE_PREFIX_PATH="$work/
 cmake --build "$work/examples" -j2 >/dev/null
 for program in "$work"/examples/example_*; do "$program" --help | grep -q "^usage:"; done
 "$work/moved/bin/horon" run -np 2 "$work/examples/example_all_reduce" | grep "average of ranks over shm: 0.5"
+[ ! -x "$work/examples/example_c" ] || "$work/moved/bin/horon" run -np 2 "$work/examples/example_c" | grep "step 2: the average is 2.5"
 if [ -x "$work/examples/example_trainer" ]; then # LibTorch is here: Gloo beside it, in a program that links both
   cd "$work"
   export OMP_NUM_THREADS=1
