@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The contract on device buffers, on a machine with a GPU: NCCL with one rank, and every other backend with
 # several ranks that share the GPU and stage through pinned memory.
-# Usage: gpu_contract.sh PREFIX, an installed Horon with bin/horon_contract_rank beside bin/horon.
+# Usage: gpu_contract.sh PREFIX, an installed Horon with bin/horon_contract_rank (and horon_pipeline_gpu, horon_c_gpu) beside bin/horon.
 set -uo pipefail
 prefix=$1
 export LD_LIBRARY_PATH=$prefix/lib/horon:${LD_LIBRARY_PATH:-}
@@ -42,6 +42,10 @@ if command -v mpirun >/dev/null; then
 fi
 if [ -x "$prefix/bin/horon_pipeline_gpu" ]; then
   if timeout 60 "$prefix/bin/horon_pipeline_gpu"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+fi
+if [ -x "$prefix/bin/horon_c_gpu" ]; then
+  if LD_LIBRARY_PATH=$prefix/lib:$LD_LIBRARY_PATH timeout 60 "$prefix/bin/horon" run -np 2 "$prefix/bin/horon_c_gpu"
+  then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
