@@ -113,6 +113,7 @@ int horon_has_part(horon_session* session, const char* name) {
   return static_cast<int>(guarded([&]() -> int64_t {
     const Use job(session);
     const std::string part = need(name, "the name of the part");
+    if (part.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != part.npos) return 0;
     try {
       Part::open(part, part_folders(job->session->knobs().text("parts")));
       return 1;

@@ -121,7 +121,8 @@ auto unless_closed(horon_session& job, const Body& body) {
   try {
     return body();
   } catch (const TimeoutError&) {
-    if (is_closing(job)) throw Error("the session was closed before this operation was over");
+    if (is_closing(job))
+      throw Error("horon_shutdown or horon_close was called before this operation was over");
     throw;
   }
 }

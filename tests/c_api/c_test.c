@@ -2,6 +2,7 @@
  * tensors, sessions beside each other, init again. */
 #define _GNU_SOURCE
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,30 @@ static void handles(int rank) {
   CHECK(horon_wait_all(NULL, two, 2) == 0);
 }
 
+struct share {
+  int number;
+  int wrong;
+};
+
+static void* submit_and_wait(void* at) {
+  struct share* mine = at;
+  for (int step = 0; step < 100; ++step) {
+    char name[20];
+    snprintf(name, sizeof name, "t%d.%d", mine->number, step % 10);
+    double data[3] = {1, 2, step};
+    if (horon_wait(NULL, ALL_REDUCE(name, data, 3, HORON_F64, NULL)) != 0 || data[2] != 2 * step) ++mine->wrong;
+    if (horon_wait(NULL, 999999) != 2 || strstr(horon_last_error(), "999999") == NULL) ++mine->wrong; /* each its own */
+  }
+  return NULL;
+}
+
+static void threads(void) {
+  pthread_t all[4];
+  struct share shares[4] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}};
+  for (int i = 0; i < 4; ++i) CHECK(pthread_create(&all[i], NULL, submit_and_wait, &shares[i]) == 0);
+  for (int i = 0; i < 4; ++i) CHECK(pthread_join(all[i], NULL) == 0 && shares[i].wrong == 0);
+}
+
 static void declared(void) {
   horon_tensor tensors[2] = {{sizeof tensors[0], HORON_VERSION, "w", 1000, HORON_F32, 0, 0, 0},
                              {sizeof tensors[0], HORON_VERSION, "b", 10, HORON_F32, 0, 0, 0}};
@@ -347,6 +372,7 @@ int main(void) {
     groups(rank);
     scaled(rank);
     handles(rank);
+    threads();
     declared();
     questions(rank);
     from_the_future();

@@ -12,6 +12,7 @@
  *   gather     rank 0 calls horon_shutdown with all_gathers in flight that nobody waited for and the others never ask for
  *   late       the same, but the others come while rank 0 is in horon_shutdown
  *   fork       rank 0 forks a child that ends by exit() while the job goes on
+ *   child      alone: forks a child that takes a place of its own, while the parent keeps its own
  *   loop       all-reduces until an error, which it prints and returns
  *   signals    all ranks return from main while SIGUSR1 comes again and again
  *   dump       all ranks return from main while the last operations are being written, which ends only after that */
@@ -137,6 +138,22 @@ static void gather_and_wait(const char* name) {
   CHECK(horon_result(NULL, handle, 0, &made) == 0 && made.counts[0] == 1000);
 }
 
+static int take_a_place(void) {
+  const pid_t child = fork();
+  if (child == 0) {
+    CHECK(horon_rank(NULL) == 0 && horon_barrier(NULL, "", NULL) == -2);
+    CHECK(horon_init() == 0 && horon_is_initialized() == 1);
+    CHECK(horon_wait(NULL, ALL_REDUCE("x", data, 1000, HORON_F32, NULL)) == 0);
+    CHECK(horon_shutdown() == 0);
+    exit(5);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 5);
+  CHECK(horon_wait(NULL, ALL_REDUCE("x", data, 1000, HORON_F32, NULL)) == 0 && horon_shutdown() == 0);
+  printf("both\n");
+  return 0;
+}
+
 static void* signal_often(void* nothing) {
   for (;;) {
     kill(getpid(), SIGUSR1);
@@ -151,6 +168,7 @@ int main(int argc, char** argv) {
   CHECK(atexit(end_dump) == 0);
   CHECK(horon_init() == 0);
   CHECK(horon_wait(NULL, ALL_REDUCE("x", data, 1000, HORON_F32, NULL)) == 0);
+  if (strcmp(mode, "child") == 0) return take_a_place();
   const int rank = horon_rank(NULL);
   int32_t pid_of_0 = getpid();
   CHECK(horon_wait(NULL, horon_broadcast(NULL, "pid", NULL, BUFFER(&pid_of_0, 1, HORON_I32), 0, NULL)) == 0);

@@ -129,6 +129,11 @@ class HoronRun(Ending):
     def python(self, mode):
         self.check("/usr/bin/python3", "-c", PYTHON, mode, status=7 if mode == "status" else 0)
 
+    @unittest.skipIf(NO_C, NO_C)
+    def test_a_forked_child_takes_a_place_of_its_own(self):
+        done = subprocess.run([C, "child"], capture_output=True, text=True, timeout=30)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "both\n", ""))
+
     def test_cpp_without_closing(self):
         everywhere = ("stack", "static", "late", "runtime", "comm")
         self.together(self.cpp, product(everywhere, ("return", "exit"), ("auto", "gloo")), 4)
