@@ -20,7 +20,7 @@ namespace horon {
 namespace {
 
 TensorSpec spec_of(const std::string& name, const Request& request, const NamedOptions& options,
-                   const std::string& layout, const Mover::MakeCodec& make_codec) {
+                   const std::string& layout, const CodecRegistry& codecs) {
   TensorSpec spec;
   spec.name = name;
   spec.kind = request.kind;
@@ -47,8 +47,8 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
       throw UsageError(fmt::format("codec {} is for a fast all_reduce of f32, sum or average: {}",
                                    spec.codec, describe(spec)));
     }
-    make_codec(spec.codec);  // an unknown name is an error now
-    require(!name.empty() || !spec.codec.ends_with("+feedback"),
+    const auto codec = codecs.make(spec.codec);  // an unknown name is an error now
+    require(!name.empty() || codec->state().empty(),
             "codec " + spec.codec + " remembers by name; give the operation one");
   }
   return spec;
@@ -93,8 +93,6 @@ Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& opti
   std::iota(all.begin(), all.end(), 0);
   if (options_.codec_threads == 0)
     options_.codec_threads = std::min(4, static_cast<int>(usable_cores().size()));
-  if (!options_.make_codec)
-    options_.make_codec = [](const std::string& name) { return horon::make_codec(name); };
   const auto on_begin = [this] {
     if (monitor_) monitor_->wake();
   };
@@ -233,7 +231,8 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks) {
   moves.chunk_bytes = options_.chunk_bytes;
   moves.gate = std::make_shared<Gate>();
   moves.codec_threads = options_.codec_threads;
-  moves.make_codec = options_.make_codec;
+  moves.codecs = options_.codecs;
+  moves.memory = set->codec_memory = std::make_shared<CodecMemory>();
   set->bulk = make_lane(set, false, moves);
   set->urgent = make_lane(set, true, moves);
   const auto on_begin = [this] {
@@ -257,7 +256,8 @@ std::shared_ptr<Runtime::Set> Runtime::find_set(int number) const {
 Work Runtime::submit(const std::string& name, Request request, const NamedOptions& options,
                      bool blocks, const std::string& layout) {
   const auto set = find_set(options.set);
-  TensorSpec spec = spec_of(name, request, options, layout, options_.make_codec);
+  TensorSpec spec = spec_of(name, request, options, layout, options_.codecs);
+  if (!spec.codec.empty()) set->codec_memory->check(spec.codec, name, spec.count);
   require(spec.device.is_cpu() || world_->device() != nullptr,
           "memory of a device needs the device's part; see `horon info`");
   if (name.empty()) {
@@ -265,13 +265,13 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
     // Factors are not in a header; names are, and are compared.
     if (spec.prescale != 1.0 || spec.postscale != 1.0)
       request.name = fmt::format("scaled by {} and {}", spec.prescale, spec.postscale);
-    if (!blocks) return set->unnamed->start(std::move(spec), std::move(request));
-    set->unnamed->run(spec, request);
+    if (!blocks) return set->unnamed->start(std::move(spec), std::move(request), options.step);
+    set->unnamed->run(spec, request, options.step);
     return Work();
   }
   Lane& lane = set->lane_of(name);
-  if (!blocks) return lane.submit(std::move(spec), std::move(request));
-  lane.run(std::move(spec), std::move(request));
+  if (!blocks) return lane.submit(std::move(spec), std::move(request), options.step);
+  lane.run(std::move(spec), std::move(request), options.step);
   return Work();
 }
 
@@ -444,6 +444,18 @@ void Runtime::start_timeline(const std::string& path) {
     sync.push_back(trace_now());
   }
   recorder_->start_timeline(fmt::format("{}.{}", path, world_->rank()), sync);
+}
+
+CodecStates Runtime::save_codec_state(int set) const {
+  const auto found = find_set(set);
+  for (const auto& lane : {found->bulk, found->urgent}) lane->require_idle("save_codec_state");
+  return found->codec_memory->save(world_->device());
+}
+
+void Runtime::restore_codec_state(const CodecStates& states, int set) {
+  const auto found = find_set(set);
+  for (const auto& lane : {found->bulk, found->urgent}) lane->require_idle("restore_codec_state");
+  found->codec_memory->restore(states);
 }
 
 RuntimeCounters Runtime::counters() const {
