@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -150,7 +151,28 @@ class Feedback final : public Codec {
     Codec::set_place(place);
     inner_->set_place(place);
   }
+  // Dense encodings can be put together from those of the tensors, which stay in the cache.
   size_t encode(std::span<const float> in, Segments segments, std::span<std::byte> out) override {
+    if (!is_dense()) return encode_array(in, segments, out);
+    const size_t width = size_of(wire_dtype());
+    for (Segment one : segments) {
+      const uint64_t first = std::exchange(one.offset, 0);
+      encode_array(in.subspan(first, one.count), {&one, 1},
+                   out.subspan(first * width, one.count * width));
+    }
+    return in.size() * width;
+  }
+  void decode(std::span<const std::byte> wire, Segments segments,
+              std::span<float> out) const override {
+    inner_->decode(wire, segments, out);
+  }
+  void decode_add(std::span<const std::byte> wire, Segments segments,
+                  std::span<float> out) const override {
+    inner_->decode_add(wire, segments, out);
+  }
+
+ private:
+  size_t encode_array(std::span<const float> in, Segments segments, std::span<std::byte> out) {
     whole_.resize(in.size());
     kept_.resize(in.size());
     each(segments, [&](const Segment& segment, uint64_t first, uint64_t last) {
@@ -172,16 +194,6 @@ class Feedback final : public Codec {
     });
     return used;
   }
-  void decode(std::span<const std::byte> wire, Segments segments,
-              std::span<float> out) const override {
-    inner_->decode(wire, segments, out);
-  }
-  void decode_add(std::span<const std::byte> wire, Segments segments,
-                  std::span<float> out) const override {
-    inner_->decode_add(wire, segments, out);
-  }
-
- private:
   template <typename Body>
   void each(Segments segments, const Body& body) const {
     for (const Segment& segment : segments) {
