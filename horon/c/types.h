@@ -83,6 +83,7 @@ typedef struct horon_options {
   double postscale;  /* the same on what comes out */
   const char* codec; /* f32 all-reduce, sum or average: "fp16", "bf16", "fp16+feedback", ... */
   uint64_t tag;      /* whatever else must be equal on all ranks, e.g. a hash of the shape */
+  uint64_t step;     /* of the optimizer, from 1 on, for codecs that go by it; 0: not said */
 } horon_options;
 
 /* One operation of a group. */

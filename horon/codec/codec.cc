@@ -3,29 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <map>
+#include <utility>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
 #endif
 
 #include "horon/base/error.h"
-#include "horon/base/registry.h"
 #include "horon/base/thread.h"
 #include "horon/device/half.h"
 
 namespace horon {
 
-void Codec::decode_add(std::span<const std::byte> wire, std::span<float> out) const {
+size_t Codec::max_bytes(size_t count, Segments) const { return count * size_of(wire_dtype()); }
+
+void Codec::decode_add(std::span<const std::byte> wire, Segments segments,
+                       std::span<float> out) const {
   std::vector<float> one(out.size());
-  decode(wire, one);
+  decode(wire, segments, one);
   for (size_t i = 0; i < out.size(); ++i) out[i] += one[i];
 }
 
 namespace {
 
 constexpr uint64_t kWorthAThread = 1U << 18;  // numbers
+constexpr std::string_view kFeedback = "+feedback";
 
 void check_size(const std::string& codec, size_t got, size_t wanted) {
   if (got == wanted) return;
@@ -38,11 +40,11 @@ class None final : public Codec {
   std::string name() const override { return "none"; }
   bool is_dense() const override { return true; }
   DType wire_dtype() const override { return DType::kF32; }
-  size_t encode(const std::string&, std::span<const float> in, std::span<std::byte> out) override {
+  size_t encode(std::span<const float> in, Segments, std::span<std::byte> out) override {
     std::ranges::copy(std::as_bytes(in), out.begin());
     return in.size_bytes();
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+  void decode(std::span<const std::byte> wire, Segments, std::span<float> out) const override {
     check_size(name(), wire.size(), out.size_bytes());
     std::ranges::copy(wire, std::as_writable_bytes(out).begin());
   }
@@ -109,17 +111,17 @@ class SixteenBits final : public Codec {
   std::string name() const override { return brain_ ? "bf16" : "fp16"; }
   bool is_dense() const override { return true; }
   DType wire_dtype() const override { return brain_ ? DType::kBF16 : DType::kF16; }
-  size_t encode(const std::string&, std::span<const float> in, std::span<std::byte> out) override {
+  size_t encode(std::span<const float> in, Segments, std::span<std::byte> out) override {
     auto* wire = reinterpret_cast<uint16_t*>(out.data());
-    parallel_for(in.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
+    parallel_for(in.size(), kWorthAThread, place().threads, [&](uint64_t first, uint64_t last) {
       (brain_ ? narrow_bf16 : narrow_f16)(in.data() + first, wire + first, last - first);
     });
     return in.size() * sizeof(uint16_t);
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+  void decode(std::span<const std::byte> wire, Segments, std::span<float> out) const override {
     check_size(name(), wire.size(), out.size() * sizeof(uint16_t));
     const auto* from = reinterpret_cast<const uint16_t*>(wire.data());
-    parallel_for(out.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
+    parallel_for(out.size(), kWorthAThread, place().threads, [&](uint64_t first, uint64_t last) {
       (brain_ ? widen_bf16 : widen_f16)(from + first, out.data() + first, last - first);
     });
   }
@@ -131,78 +133,105 @@ class SixteenBits final : public Codec {
 // What the inner codec loses comes back with the next step's numbers of the same tensor.
 class Feedback final : public Codec {
  public:
-  explicit Feedback(std::unique_ptr<Codec> inner) : inner_(std::move(inner)) {}
-  std::string name() const override { return inner_->name() + "+feedback"; }
+  explicit Feedback(std::unique_ptr<Codec> inner)
+      : inner_(std::move(inner)), own_(inner_->state().size()) {}
+  std::string name() const override { return inner_->name() + std::string(kFeedback); }
   bool is_dense() const override { return inner_->is_dense(); }
   DType wire_dtype() const override { return inner_->wire_dtype(); }
-  size_t max_bytes(size_t count) const override { return inner_->max_bytes(count); }
-  void set_threads(int threads) override {
-    Codec::set_threads(threads);
-    inner_->set_threads(threads);
+  // The inner one's come first: it finds them where it would without us.
+  std::vector<std::string> state() const override {
+    std::vector<std::string> names = inner_->state();
+    names.emplace_back("lost");
+    return names;
   }
-  size_t encode(const std::string& tensor, std::span<const float> in,
-                std::span<std::byte> out) override {
-    std::vector<float>& lost = lost_[tensor];
-    lost.resize(in.size());  // a tensor that changed its size starts anew
-    parallel_for(in.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
-      for (uint64_t i = first; i < last; ++i) lost[i] += in[i];
-    });
-    const size_t used = inner_->encode(tensor, lost, out);
+  size_t max_bytes(size_t count, Segments segments) const override {
+    return inner_->max_bytes(count, segments);
+  }
+  void set_place(const CodecPlace& place) override {
+    Codec::set_place(place);
+    inner_->set_place(place);
+  }
+  // Dense encodings can be put together from those of the tensors, which stay in the cache.
+  size_t encode(std::span<const float> in, Segments segments, std::span<std::byte> out) override {
+    if (!is_dense()) return encode_array(in, segments, out);
+    const size_t width = size_of(wire_dtype());
+    for (Segment one : segments) {
+      const uint64_t first = std::exchange(one.offset, 0);
+      encode_array(in.subspan(first, one.count), {&one, 1},
+                   out.subspan(first * width, one.count * width));
+    }
+    return in.size() * width;
+  }
+  void decode(std::span<const std::byte> wire, Segments segments,
+              std::span<float> out) const override {
+    inner_->decode(wire, segments, out);
+  }
+  void decode_add(std::span<const std::byte> wire, Segments segments,
+                  std::span<float> out) const override {
+    inner_->decode_add(wire, segments, out);
+  }
+
+ private:
+  size_t encode_array(std::span<const float> in, Segments segments, std::span<std::byte> out) {
+    whole_.resize(in.size());
     kept_.resize(in.size());
-    inner_->decode(out.first(used), kept_);
-    parallel_for(in.size(), kWorthAThread, threads(), [&](uint64_t first, uint64_t last) {
+    each(segments, [&](const Segment& segment, uint64_t first, uint64_t last) {
+      const float* lost = segment.array(own_).data();
+      const float* from = in.data() + segment.offset;
+      float* to = whole_.data() + segment.offset;
+      for (uint64_t i = first; i < last; ++i) to[i] = lost[i] + from[i];
+    });
+    const size_t used = inner_->encode(whole_, segments, out);
+    inner_->decode(out.first(used), segments, kept_);
+    each(segments, [&](const Segment& segment, uint64_t first, uint64_t last) {
+      float* lost = segment.array(own_).data();
+      const float* from = whole_.data() + segment.offset;
+      const float* sent = kept_.data() + segment.offset;
       for (uint64_t i = first; i < last; ++i) {
-        const float rest = lost[i] - kept_[i];
+        const float rest = from[i] - sent[i];
         lost[i] = rest - rest == 0.0F ? rest : 0.0F;  // an infinity or NaN is not carried on
       }
     });
     return used;
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
-    inner_->decode(wire, out);
-  }
-  void decode_add(std::span<const std::byte> wire, std::span<float> out) const override {
-    inner_->decode_add(wire, out);
+  template <typename Body>
+  void each(Segments segments, const Body& body) const {
+    for (const Segment& segment : segments) {
+      parallel_for(segment.count, kWorthAThread, place().threads,
+                   [&](uint64_t first, uint64_t last) { body(segment, first, last); });
+    }
   }
 
- private:
   std::unique_ptr<Codec> inner_;
-  std::map<std::string, std::vector<float>> lost_;
+  size_t own_;                // which array of a segment's state is ours
+  std::vector<float> whole_;  // with what was lost before
   std::vector<float> kept_;
 };
 
 }  // namespace
 
-namespace {
-
-using Factory = std::function<std::unique_ptr<Codec>()>;
-
-const Registry<Factory>& builtin_codecs() {
-  static const Registry<Factory> kCodecs = [] {
-    Registry<Factory> all("codec");
-    all.add("none", [] { return std::make_unique<None>(); });
-    all.add("fp16", [] { return std::make_unique<SixteenBits>(false); });
-    all.add("bf16", [] { return std::make_unique<SixteenBits>(true); });
-    return all;
-  }();
-  return kCodecs;
+CodecRegistry::CodecRegistry() : codecs_("codec") {
+  add("none", [] { return std::make_unique<None>(); });
+  add("fp16", [] { return std::make_unique<SixteenBits>(false); });
+  add("bf16", [] { return std::make_unique<SixteenBits>(true); });
 }
 
-constexpr std::string_view kFeedback = "+feedback";
+void CodecRegistry::add(const std::string& name, Factory factory) {
+  require(!name.empty() && name.find('+') == std::string::npos,
+          fmt::format("codec '{}': a name is not empty and has no '+'", name));
+  codecs_.add(name, std::move(factory));
+}
 
-}  // namespace
-
-std::unique_ptr<Codec> make_codec(std::string_view name) {
+std::unique_ptr<Codec> CodecRegistry::make(std::string_view name) const {
   const bool feedback = name.ends_with(kFeedback);
   if (feedback) name.remove_suffix(kFeedback.size());
-  auto codec = builtin_codecs().find(std::string(name))();
+  auto codec = codecs_.find(std::string(name))();
   return feedback ? std::make_unique<Feedback>(std::move(codec)) : std::move(codec);
 }
 
-std::vector<std::string> codec_names() {
-  std::vector<std::string> names = builtin_codecs().names();
-  for (const std::string& name : builtin_codecs().names())
-    names.push_back(name + std::string(kFeedback));
+std::vector<std::string> CodecRegistry::names() const {
+  std::vector<std::string> names = codecs_.names();
+  for (const std::string& name : codecs_.names()) names.push_back(name + std::string(kFeedback));
   return names;
 }
 

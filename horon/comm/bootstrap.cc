@@ -195,7 +195,8 @@ std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
   }
 }
 
-std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knobs& knobs) {
+std::vector<std::unique_ptr<Communicator>> make_local_world(
+    int size, const Knobs& knobs, const std::shared_ptr<DeviceRuntime>& device) {
   std::vector<std::unique_ptr<Communicator>> world;
   const std::vector<std::string> hosts(static_cast<size_t>(std::max(size, 1)), "here");
   int rank = 0;
@@ -204,7 +205,7 @@ std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knob
     world.push_back(std::make_unique<Communicator>(
         std::shared_ptr<Backend>(std::move(backend)), make_topology(rank++, hosts),
         Communicator::Settings{
-            knobs.duration("timeout"), knobs.text("algorithm"), nullptr, {}, {}}));
+            knobs.duration("timeout"), knobs.text("algorithm"), device, {}, {}}));
   }
   return world;
 }

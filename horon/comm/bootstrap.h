@@ -32,7 +32,8 @@ std::vector<std::string> backend_names();
 // must not (net/compare.h); TimeoutError naming the ranks that did not come.
 std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info);
 
-// Ranks as threads of this process: one communicator each.
-std::vector<std::unique_ptr<Communicator>> make_local_world(int size, const Knobs& knobs = {});
+// Ranks as threads of this process: one communicator each. `device` as above.
+std::vector<std::unique_ptr<Communicator>> make_local_world(
+    int size, const Knobs& knobs = {}, const std::shared_ptr<DeviceRuntime>& device = nullptr);
 
 }  // namespace horon

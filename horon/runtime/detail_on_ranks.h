@@ -15,8 +15,9 @@ namespace horon {
 
 // Runs body(runtime) on `size` ranks that are threads.
 template <typename Body>
-void on_ranks(int size, const Body& body, const RuntimeOptions& options = {}) {
-  auto world = make_local_world(size);
+void on_ranks(int size, const Body& body, const RuntimeOptions& options = {},
+              const std::shared_ptr<DeviceRuntime>& device = nullptr) {
+  auto world = make_local_world(size, {}, device);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   std::vector<std::unique_ptr<Runtime>> runtimes(static_cast<size_t>(size));
   {

@@ -89,16 +89,16 @@ void Lane::describe(RankState& state) const {
 
 // --- from callers
 
-Work Lane::submit(TensorSpec spec, Request request) {
-  return enqueue(std::move(spec), std::move(request), true);
+Work Lane::submit(TensorSpec spec, Request request, std::optional<uint64_t> step) {
+  return enqueue(std::move(spec), std::move(request), step, true);
 }
 
-void Lane::run(TensorSpec spec, Request request) {
-  enqueue(std::move(spec), std::move(request), false).wait();
+void Lane::run(TensorSpec spec, Request request, std::optional<uint64_t> step) {
+  enqueue(std::move(spec), std::move(request), step, false).wait();
 }
 
 // The thread of the lane is woken only when there is something for it to do.
-Work Lane::enqueue(TensorSpec spec, Request request, bool wakes) {
+Work Lane::enqueue(TensorSpec spec, Request request, std::optional<uint64_t> step, bool wakes) {
   Lock lock(mutex_);
   if (dead_) std::rethrow_exception(dead_);
   const uint64_t number = ++submissions_;
@@ -114,6 +114,7 @@ Work Lane::enqueue(TensorSpec spec, Request request, bool wakes) {
         fmt::format("'{}' is in flight already; wait for it, or give it another name", spec.name));
   }
   at->second = {std::move(spec), std::move(request), work, last_submitted_, number};
+  at->second.step = step;
   count(at->second);
   const bool acts = wakes && !driving_ && is_actionable();
   lock.unlock();

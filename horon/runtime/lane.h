@@ -59,10 +59,10 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
   // `request` moves the bytes when it is alone in its bucket; its buffers stay valid until the end.
-  // UsageError for a name that is in flight already.
-  Work submit(TensorSpec spec, Request request);
+  // UsageError for a name that is in flight already. `step`: for its codec.
+  Work submit(TensorSpec spec, Request request, std::optional<uint64_t> step = {});
   // submit() and wait, on this thread if nothing else is going on.
-  void run(TensorSpec spec, Request request);
+  void run(TensorSpec spec, Request request, std::optional<uint64_t> step = {});
   // All ranks: the tensors of every step, and memory for their buckets. UsageError on all if they
   // do not declare the same. If all ranks have a plan of another lane (Options::plan), and the same
   // one, it is kept: nothing has to be agreed on again. True if so.
@@ -90,7 +90,8 @@ class Lane {
     Clock::time_point submitted;
     uint64_t number = 0;  // of its submission
     bool told = false;    // was in a report
-    int bucket = -1;      // that knows that it is here; -1: not as planned
+    std::optional<uint64_t> step = {};
+    int bucket = -1;  // that knows that it is here; -1: not as planned
   };
   struct Memory {  // of one bucket
     OwnedBuffer buffer;
@@ -98,7 +99,7 @@ class Lane {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  Work enqueue(TensorSpec spec, Request request, bool wakes);
+  Work enqueue(TensorSpec spec, Request request, std::optional<uint64_t> step, bool wakes);
   void close();
   bool agree_on_declared(const std::vector<TensorSpec>& specs, uint64_t digest);
   void wait_for(uint64_t number, const Work& work, Deadline deadline);

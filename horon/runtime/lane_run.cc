@@ -84,16 +84,17 @@ bool Lane::move_items(std::vector<Item>& items, const Bucket& planned, const Buf
   const TensorSpec& spec = items.front().spec;
   Request request = items.front().request;
   request.name = spec.name;
-  std::vector<Mover::Part> parts;
+  std::vector<Segment> segments;
   if (items.size() == 1) {
-    parts.push_back({spec.name, 0, request.in.count});
+    segments.push_back({spec.name, 0, request.in.count, items.front().step});
   } else {
     request.in = request.out = whole;
     request.name = fmt::format("{} and {} more", spec.name, items.size() - 1);
     for (size_t i = 0; i < items.size() && !spec.codec.empty(); ++i)
-      parts.push_back({items[i].spec.name, planned.offsets[i], items[i].spec.count});
+      segments.push_back(
+          {items[i].spec.name, planned.offsets[i], items[i].spec.count, items[i].step});
   }
-  return mover_.move(std::move(request), spec, parts, may_deviate);
+  return mover_.move(std::move(request), spec, std::move(segments), may_deviate);
 }
 
 // Until what they read is there.

@@ -1,7 +1,12 @@
 #include "horon/runtime/mover.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "horon/base/error.h"
@@ -17,11 +22,37 @@ BufferView result_of(const Request& request) {
   return request.gathered != nullptr ? request.gathered->data.view() : request.out;
 }
 
+std::span<std::byte> bytes_of(const BufferView& view) {
+  return {static_cast<std::byte*>(view.data), view.bytes()};
+}
+std::span<float> numbers_of(const BufferView& view) {
+  return {static_cast<float*>(view.data), view.count};
+}
+
+void copy(void* to, const void* from, uint64_t bytes, Stream* stream) {
+  if (stream != nullptr) {
+    stream->copy(to, from, bytes);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+void finish(Stream* stream) {
+  if (stream != nullptr) stream->synchronize();
+}
+
+// " at step 12"; empty where nobody gave one.
+std::string describe_steps(const std::vector<Segment>& segments) {
+  std::set<uint64_t> steps;
+  for (const Segment& segment : segments) {
+    if (segment.step) steps.insert(*segment.step);
+  }
+  return steps.empty() ? "" : fmt::format(" at step {}", fmt::join(steps, ", "));
+}
+
 }  // namespace
 
 Mover::Mover(Communicator& comm, Options options) : comm_(comm), options_(std::move(options)) {
-  if (!options_.make_codec)
-    options_.make_codec = [](const std::string& name) { return make_codec(name); };
+  if (!options_.memory) options_.memory = std::make_shared<CodecMemory>();
 }
 
 OwnedBuffer Mover::allocate(uint64_t count, DType dtype, const Device& device) const {
@@ -50,20 +81,21 @@ void Mover::prepare(Request& request, double factor, std::vector<OwnedBuffer>& c
   if (scales) scale(request.in, factor, comm_.device());
 }
 
-bool Mover::move(Request request, const TensorSpec& spec, std::span<const Part> parts,
+bool Mover::move(Request request, const TensorSpec& spec, std::vector<Segment> segments,
                  bool may_deviate) {
+  const std::string steps = describe_steps(segments);  // names are compared between ranks
+  if (!spec.codec.empty()) request.name += steps;
   const bool scales_first = spec.prescale != 1.0 && request.exact == nullptr;
   const bool prepares = scales_first || !spec.codec.empty();
   // With something to prepare, whether all come is found out before anything is changed.
-  if (prepares && may_deviate &&
-      !comm_.run_unless_deviated(
-          Request::barrier({.name = request.name, .timeout = request.timeout})))
-    return false;
+  const Request all_come = Request::barrier({.name = request.name, .timeout = request.timeout});
+  if (prepares && may_deviate && !comm_.run_unless_deviated(all_come)) return false;
+  if (!may_deviate && !spec.codec.empty() && !steps.empty()) comm_.run(all_come);
   std::vector<OwnedBuffer> copies;
   prepare(request, spec.prescale, copies);
   for (Request& item : request.items) prepare(item, spec.prescale, copies);
   if (!spec.codec.empty()) {
-    move_encoded(request, spec, parts);
+    move_encoded(request, spec, segments);
   } else if (!move_plain(request, may_deviate && !prepares)) {
     return false;
   }
@@ -103,78 +135,89 @@ bool Mover::move_plain(const Request& request, bool may_deviate) {
 
 // Dense encodings are summed by the collective; sparse ones are gathered and added here.
 void Mover::move_encoded(const Request& request, const TensorSpec& spec,
-                         std::span<const Part> parts) {
+                         std::vector<Segment>& segments) {
   auto& codec = codecs_[spec.codec];
-  if (!codec) codec = options_.make_codec(spec.codec);
-  codec->set_threads(options_.codec_threads);
-  const HostMirror host(request.in, true, comm_.device());
-  const std::span<float> numbers(static_cast<float*>(host.view().data), host.view().count);
+  if (!codec) codec = options_.codecs.make(spec.codec);
+  std::optional<HostMirror> staged;
+  if (!codec->takes(request.in.device)) staged.emplace(request.in, true, comm_.device());
+  const BufferView numbers = staged ? staged->view() : request.in;
+  std::unique_ptr<Stream> stream;
+  if (!numbers.device.is_cpu()) stream = comm_.device()->make_stream(numbers.device.index);
+  codec->set_place({options_.codec_threads, numbers.device, stream.get()});
+  options_.memory->attach(spec.codec, *codec, segments, comm_.device());
+  const Encoded what{*codec, spec, segments, numbers, stream.get()};
   if (codec->is_dense()) {
-    move_dense(request, *codec, parts, numbers);
+    move_dense(request, what);
   } else {
-    move_sparse(request, *codec, parts, numbers);
+    move_sparse(request, what);
   }
-  host.write_back(comm_.device());
+  if (staged) staged->write_back(comm_.device());
 }
 
-BufferView Mover::wire(const Codec& codec, uint64_t count) {
-  OwnedBuffer& memory = wires_[codec.name()];
-  if (memory.view().count < count) memory = comm_.allocate(count, codec.wire_dtype());
+BufferView Mover::wire(const Encoded& what, uint64_t count) {
+  OwnedBuffer& memory = wires_[what.spec.codec];
+  if (memory.view().count < count || memory.view().device != what.numbers.device)
+    memory = allocate(count, what.codec.wire_dtype(), what.numbers.device);
   return memory.view().slice(0, count);
 }
 
-void Mover::move_dense(const Request& request, Codec& codec, std::span<const Part> parts,
-                       std::span<float> numbers) {
-  const BufferView all = wire(codec, numbers.size());
-  const size_t width = size_of(codec.wire_dtype());
-  const auto bytes_of = [&](const Part& part) {
-    auto* begin = static_cast<std::byte*>(all.data) + part.offset * width;
-    return std::span<std::byte>(begin, part.count * width);
-  };
-  for (const Part& part : parts)
-    codec.encode(part.name, numbers.subspan(part.offset, part.count), bytes_of(part));
+void Mover::move_dense(const Request& request, const Encoded& what) {
+  const BufferView all = wire(what, what.numbers.count);
+  const std::span<std::byte> bytes = bytes_of(all);
+  what.codec.encode(numbers_of(what.numbers), what.segments, bytes);
+  finish(what.stream);
   move_plain(
       Request::all_reduce(all, {request.op, request.reduction, request.name, request.timeout}),
       false);
-  for (const Part& part : parts)
-    codec.decode(bytes_of(part), numbers.subspan(part.offset, part.count));
+  what.codec.decode(bytes, what.segments, numbers_of(what.numbers));
+  finish(what.stream);
 }
 
-// Each part behind its length.
-void Mover::move_sparse(const Request& request, Codec& codec, std::span<const Part> parts,
-                        std::span<float> numbers) {
-  uint64_t room = 0;
-  for (const Part& part : parts) room += sizeof(uint64_t) + codec.max_bytes(part.count);
-  const BufferView all = wire(codec, room);
-  auto* const begin = static_cast<std::byte*>(all.data);
-  std::byte* end = begin;
-  for (const Part& part : parts) {
-    const std::span<std::byte> place(end + sizeof(uint64_t), codec.max_bytes(part.count));
-    const uint64_t used = codec.encode(part.name, numbers.subspan(part.offset, part.count), place);
-    std::memcpy(end, &used, sizeof(used));
-    end += sizeof(used) + used;
-  }
-  const Gathered gathered = comm_.all_gather(all.slice(0, static_cast<uint64_t>(end - begin)),
+// Each rank's encoding behind its length: that of a rank that has nothing to say is not empty, as
+// is what a rank that has joined sends.
+void Mover::move_sparse(const Request& request, const Encoded& what) {
+  uint64_t used = 0;
+  const uint64_t most = what.codec.max_bytes(what.numbers.count, what.segments);
+  const BufferView all = wire(what, sizeof(used) + most);
+  used = what.codec.encode(numbers_of(what.numbers), what.segments,
+                           bytes_of(all).subspan(sizeof(used)));
+  copy(all.data, &used, sizeof(used), what.stream);
+  finish(what.stream);
+  const Gathered gathered = comm_.all_gather(all.slice(0, sizeof(used) + used),
                                              {.name = request.name, .timeout = request.timeout});
-  std::fill(numbers.begin(), numbers.end(), 0.0F);
-  const auto* at = static_cast<const std::byte*>(gathered.data.view().data);
-  int contributors = 0;
-  for (const uint64_t length : gathered.counts) {
-    std::span<const std::byte> rest(at, length);
-    at += length;
-    if (rest.empty()) continue;  // has joined
-    ++contributors;
-    for (const Part& part : parts) {
-      uint64_t used = 0;
-      if (rest.size() >= sizeof(used)) std::memcpy(&used, rest.data(), sizeof(used));
-      if (rest.size() < sizeof(used) || rest.size() - sizeof(used) < used)
-        throw Error("codec " + codec.name() + ": a peer sent too few bytes", ExitCode::kPeer);
-      codec.decode_add(rest.subspan(sizeof(used), used), numbers.subspan(part.offset, part.count));
-      rest = rest.subspan(sizeof(used) + used);
-    }
+  add_up(gathered, request, what);
+}
+
+// In the order of the ranks: the same bits everywhere.
+void Mover::add_up(const Gathered& gathered, const Request& request, const Encoded& what) {
+  const BufferView here = gathered.data.view();
+  OwnedBuffer there;  // the same bytes where the codec works
+  if (what.stream != nullptr && here.count > 0) {
+    there = allocate(here.count, here.dtype, what.numbers.device);
+    copy(there.view().data, here.data, here.bytes(), what.stream);
   }
-  const BufferView sum{numbers.data(), numbers.size(), DType::kF32, {}};
-  if (request.op == ReduceOp::kAverage) scale(sum, 1.0 / std::max(contributors, 1));
+  const std::span<std::byte> wires = bytes_of(what.stream != nullptr ? there.view() : here);
+  const std::span<float> sum = numbers_of(what.numbers);
+  int contributors = 0;
+  uint64_t at = 0;
+  for (const uint64_t length : gathered.counts) {
+    if (length == 0) continue;  // has joined
+    uint64_t used = 0;
+    if (length >= sizeof(used)) std::memcpy(&used, bytes_of(here).data() + at, sizeof(used));
+    if (length < sizeof(used) || length - sizeof(used) != used)
+      throw Error("codec " + what.spec.codec + ": a peer sent bytes of another length",
+                  ExitCode::kPeer);
+    const std::span<std::byte> one = wires.subspan(at + sizeof(used), used);
+    if (contributors++ == 0) {
+      what.codec.decode(one, what.segments, sum);
+    } else {
+      what.codec.decode_add(one, what.segments, sum);
+    }
+    at += length;
+  }
+  finish(what.stream);
+  if (request.op == ReduceOp::kAverage)
+    scale(what.numbers, 1.0 / std::max(contributors, 1), comm_.device());
 }
 
 }  // namespace horon

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
-#include "horon/codec/codec.h"
-#include "horon/comm/communicator.h"
+#include "horon/runtime/codec_state.h"
 #include "horon/runtime/gate.h"
 #include "horon/runtime/tensor.h"
 
@@ -18,28 +16,24 @@ namespace horon {
 // too, are never written.
 class Mover {
  public:
-  using MakeCodec = std::function<std::unique_ptr<Codec>(const std::string& name)>;
   struct Options {
     Milliseconds timeout{600'000};     // longest wait for other ranks
     uint64_t chunk_bytes = 16U << 20;  // larger transfers are cut into such pieces; 0: never
     bool urgent = false;               // others make way for us; nothing is cut
     std::shared_ptr<Gate> gate;        // may be null
     int codec_threads = 1;
-    MakeCodec make_codec;  // default: codec.h's
-  };
-  // A tensor within what is moved.
-  struct Part {
-    std::string name;
-    uint64_t offset = 0;  // elements
-    uint64_t count = 0;
+    CodecRegistry codecs;
+    std::shared_ptr<CodecMemory> memory;  // what codecs keep; null: of this mover alone
   };
 
   // `comm` lives longer.
   Mover(Communicator& comm, Options options);
 
-  // What codecs remember is kept by the names of the parts. False if another rank deviated (only
-  // if that is allowed): then nothing was changed.
-  bool move(Request request, const TensorSpec& spec, std::span<const Part> parts, bool may_deviate);
+  // With a codec the segments are the tensors in it, without state. False if another rank deviated
+  // (only if that is allowed): then nothing was changed. UsageError before anything was changed if
+  // ranks give it different steps.
+  bool move(Request request, const TensorSpec& spec, std::vector<Segment> segments,
+            bool may_deviate);
 
   // Where peers reach it, or on that device.
   OwnedBuffer allocate(uint64_t count, DType dtype, const Device& device) const;
@@ -49,12 +43,19 @@ class Mover {
  private:
   void prepare(Request& request, double factor, std::vector<OwnedBuffer>& copies) const;
   bool move_plain(const Request& request, bool may_deviate);
-  void move_encoded(const Request& request, const TensorSpec& spec, std::span<const Part> parts);
-  void move_dense(const Request& request, Codec& codec, std::span<const Part> parts,
-                  std::span<float> numbers);
-  void move_sparse(const Request& request, Codec& codec, std::span<const Part> parts,
-                   std::span<float> numbers);
-  BufferView wire(const Codec& codec, uint64_t count);
+  void move_encoded(const Request& request, const TensorSpec& spec, std::vector<Segment>& segments);
+  // An array that is encoded, where its codec works.
+  struct Encoded {
+    Codec& codec;
+    const TensorSpec& spec;
+    std::vector<Segment>& segments;
+    BufferView numbers;
+    Stream* stream;  // null: host memory
+  };
+  void move_dense(const Request& request, const Encoded& what);
+  void move_sparse(const Request& request, const Encoded& what);
+  void add_up(const Gathered& gathered, const Request& request, const Encoded& what);
+  BufferView wire(const Encoded& what, uint64_t count);
 
   Communicator& comm_;
   Options options_;

@@ -9,7 +9,7 @@ namespace horon {
 namespace {
 
 TensorSpec spec_of(const std::string& name, const Request& request, const NamedOptions& options,
-                   const std::string& layout, const Mover::MakeCodec& make_codec) {
+                   const std::string& layout, const CodecRegistry& codecs) {
   TensorSpec spec;
   spec.name = name;
   spec.kind = request.kind;
@@ -37,8 +37,8 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
       throw UsageError(fmt::format("codec {} is for a fast all_reduce of f32, sum or average: {}",
                                    spec.codec, describe(spec)));
     }
-    make_codec(spec.codec);  // an unknown name is an error now
-    require(!name.empty() || !spec.codec.ends_with("+feedback"),
+    const auto codec = codecs.make(spec.codec);  // an unknown name is an error now
+    require(!name.empty() || codec->state().empty(),
             "codec " + spec.codec + " remembers by name; give the operation one");
   }
   return spec;
@@ -73,7 +73,8 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
   const auto set = find_set(options.set);
   request.ready = options.ready;
   request.done = options.done;
-  TensorSpec spec = spec_of(name, request, options, layout, options_.make_codec);
+  TensorSpec spec = spec_of(name, request, options, layout, options_.codecs);
+  if (!spec.codec.empty()) set->codec_memory->check(spec.codec, name, spec.count);
   require(spec.device.is_cpu() || world_->device() != nullptr,
           "memory of a device needs the device's part; see `horon info`");
   if (name.empty()) {
@@ -83,13 +84,13 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
       request.name = fmt::format("scaled by {} and {}", spec.prescale, spec.postscale);
     if (spec.tag != 0)
       request.name += fmt::format("{}tagged {:x}", request.name.empty() ? "" : ", ", spec.tag);
-    if (!blocks) return set->unnamed->start(std::move(spec), std::move(request));
-    set->unnamed->run(spec, request);
+    if (!blocks) return set->unnamed->start(std::move(spec), std::move(request), options.step);
+    set->unnamed->run(spec, request, options.step);
     return Work();
   }
   Lane& lane = set->lane_of(name);
-  if (!blocks) return lane.submit(std::move(spec), std::move(request));
-  lane.run(std::move(spec), std::move(request));
+  if (!blocks) return lane.submit(std::move(spec), std::move(request), options.step);
+  lane.run(std::move(spec), std::move(request), options.step);
   return Work();
 }
 
@@ -123,7 +124,7 @@ Work Runtime::group(const std::string& name, std::vector<Request> items,
     require(item.kind != OpKind::kAllToAll, "an all_to_all is not for a group");
     item.op = how.op;
     item.reduction = how.reduction;
-    TensorSpec spec = spec_of("", item, how, {}, options_.make_codec);
+    TensorSpec spec = spec_of("", item, how, {}, options_.codecs);
     spec.prescale = spec.postscale = 1.0;                 // said once, of the whole
     if (item.kind == OpKind::kAllGather) spec.count = 0;  // each rank's own
     spec.tag = 0;
@@ -197,8 +198,7 @@ void Runtime::run_all_reduce(const std::string& name, BufferView data,
 TensorSpec Runtime::declared_spec(const std::string& name, BufferView like,
                                   const NamedOptions& options) const {
   const NamedOptions how = resolve(options);
-  return spec_of(name, Request::all_reduce(like, reduce_options(how)), how, {},
-                 options_.make_codec);
+  return spec_of(name, Request::all_reduce(like, reduce_options(how)), how, {}, options_.codecs);
 }
 
 }  // namespace horon

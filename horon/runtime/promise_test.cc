@@ -348,16 +348,15 @@ class Noting final : public Codec {
   std::string name() const override { return "noting"; }
   bool is_dense() const override { return true; }
   DType wire_dtype() const override { return DType::kF32; }
-  size_t encode(const std::string& tensor, std::span<const float> in,
-                std::span<std::byte> out) override {
+  size_t encode(std::span<const float> in, Segments segments, std::span<std::byte> out) override {
     {
       const std::lock_guard lock(notes_.mutex);
-      notes_.sizes[tensor].insert(in.size());
+      for (const Segment& segment : segments) notes_.sizes[segment.tensor].insert(segment.count);
     }
     std::ranges::copy(std::as_bytes(in), out.begin());
     return in.size_bytes();
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out) const override {
+  void decode(std::span<const std::byte> wire, Segments, std::span<float> out) const override {
     std::ranges::copy(wire, std::as_writable_bytes(out).begin());
   }
 
@@ -368,7 +367,7 @@ class Noting final : public Codec {
 TEST(Encoded, WhatCodecsRememberIsOfATensorWhateverItsBucket) {
   Noting::Notes notes;
   RuntimeOptions options;
-  options.make_codec = [&](const std::string&) { return std::make_unique<Noting>(notes); };
+  options.codecs.add("noting", [&] { return std::make_unique<Noting>(notes); });
   on_ranks(
       2,
       [&](Runtime& runtime) {
@@ -393,7 +392,7 @@ TEST(Encoded, WhatCodecsRememberIsOfATensorWhateverItsBucket) {
 
 TEST(Encoded, SparseOnesTravelInBucketsAndAlone) {
   RuntimeOptions options;
-  options.make_codec = [](const std::string&) { return std::make_unique<TopQuarter>(); };
+  add_test_codecs(options.codecs);
   for (const int size : {1, 2, 3}) {
     on_ranks(
         size,

@@ -49,8 +49,6 @@ void Runtime::attach(std::unique_ptr<Communicator> world, const RuntimeOptions& 
   std::iota(all.begin(), all.end(), 0);
   if (options_.codec_threads == 0)
     options_.codec_threads = std::min(4, static_cast<int>(usable_cores().size()));
-  if (!options_.make_codec)
-    options_.make_codec = [](const std::string& name) { return horon::make_codec(name); };
   const auto on_begin = [this] {
     if (monitor_) monitor_->wake();
   };
@@ -77,7 +75,7 @@ BucketMemory Runtime::rebind(std::unique_ptr<Communicator> next, const RuntimeOp
     past_ = counters();
     past_.waited_us.clear();  // the ranks have other numbers now
     Set& old = *sets_.at(0);
-    heirloom_ = {old.bulk->retire(), old.urgent->retire(), old.urgent_names};
+    heirloom_ = {old.bulk->retire(), old.urgent->retire(), old.urgent_names, old.codec_memory};
   }
   sets_.clear();  // groups go before their communicator
   world_.reset();
@@ -210,7 +208,11 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks,
   moves.chunk_bytes = options_.chunk_bytes;
   moves.gate = std::make_shared<Gate>();
   moves.codec_threads = options_.codec_threads;
-  moves.make_codec = options_.make_codec;
+  moves.codecs = options_.codecs;
+  set->codec_memory = heirloom != nullptr && heirloom->codec_memory
+                          ? heirloom->codec_memory
+                          : std::make_shared<CodecMemory>();
+  moves.memory = set->codec_memory;
   set->bulk = make_lane(set, false, moves, heirloom);
   set->urgent = make_lane(set, true, moves, heirloom);
   const auto on_begin = [this] {
@@ -354,6 +356,18 @@ void Runtime::start_timeline(const std::string& path) {
     sync.push_back(trace_now());
   }
   recorder_->start_timeline(fmt::format("{}.{}", path, world_->rank()), sync);
+}
+
+CodecStates Runtime::save_codec_state(int set) const {
+  const auto found = find_set(set);
+  for (const auto& lane : {found->bulk, found->urgent}) lane->require_idle("save_codec_state");
+  return found->codec_memory->save(world_->device());
+}
+
+void Runtime::restore_codec_state(const CodecStates& states, int set) {
+  const auto found = find_set(set);
+  for (const auto& lane : {found->bulk, found->urgent}) lane->require_idle("restore_codec_state");
+  found->codec_memory->restore(states);
 }
 
 RuntimeCounters Runtime::counters() const {

@@ -34,6 +34,10 @@ struct NamedOptions {
   // null.
   std::function<void()> ready = {};
   std::function<void()> done = {};
+  // For codecs that go by it: which step of the optimizer this is a part of. It is the caller's,
+  // who keeps it with the weights: so it survives a resume, is right for a rank that comes later,
+  // and for tensors that do not come in every step; a count of ours would be none of that.
+  std::optional<uint64_t> step = {};
 };
 
 struct RuntimeOptions {
@@ -47,10 +51,10 @@ struct RuntimeOptions {
   std::shared_ptr<Store> store;
   StallMonitor::Options stall;
   std::function<void(const std::string& line)> warn;  // default: the log
-  std::string timeline;         // path: start_timeline() from the beginning; empty: no
-  std::string flight_folder;    // for the last operations after an error; empty: nowhere
-  int codec_threads = 0;        // 0: as many as there are cores for this rank, at most 4
-  Mover::MakeCodec make_codec;  // for codecs of one's own; default: codec.h's
+  std::string timeline;       // path: start_timeline() from the beginning; empty: no
+  std::string flight_folder;  // for the last operations after an error; empty: nowhere
+  int codec_threads = 0;      // 0: as many as there are cores for this rank, at most 4
+  CodecRegistry codecs;       // one's own are added here; equal on all ranks
   // Bucket sizes and codec threads are tried on the first steps, and the best is kept here for the
   // next run. Not for declared tensors: their memory is handed out. Empty: off.
   std::string autotune_file;
@@ -150,6 +154,14 @@ class Runtime {
   std::vector<int> process_set(int set) const;
   std::vector<int> process_sets() const;  // their numbers
 
+  // What codecs keep on this rank for the tensors of the set (codec_state.h): to be kept with the
+  // weights, and given to a later runtime before its first step. Nothing of the set may be in
+  // flight. Empty if no codec keeps anything.
+  CodecStates save_codec_state(int set = 0) const;
+  // Instead of what is there. Error (exit code 13) for damaged bytes: then nothing has changed. A
+  // tensor that then comes with another codec or size is a UsageError (13).
+  void restore_codec_state(const CodecStates& states, int set = 0);
+
   RuntimeCounters counters() const;
 
   // All ranks: from now on each writes what it does to `path`.RANK; `horon trace merge` makes one
@@ -168,6 +180,7 @@ class Runtime {
     std::shared_ptr<Lane> bulk;                    // null: we are not in it
     std::shared_ptr<Lane> urgent;                  // what has a priority
     std::shared_ptr<Sequence> unnamed;             // what has no name
+    std::shared_ptr<CodecMemory> codec_memory;     // of the three
     std::mutex mutex;                              // guards the two below
     std::unordered_set<std::string> urgent_names;  // on which the ranks have agreed
     std::unordered_set<std::string> declared_urgent;
@@ -178,6 +191,7 @@ class Runtime {
     Plan bulk{PlanLimits{}};
     Plan urgent{PlanLimits{}};
     std::unordered_set<std::string> urgent_names;
+    std::shared_ptr<CodecMemory> codec_memory;
   };
   void attach(std::unique_ptr<Communicator> world, const RuntimeOptions& options,
               const Heirloom* heirloom);

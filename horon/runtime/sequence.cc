@@ -1,7 +1,5 @@
 #include "horon/runtime/sequence.h"
 
-#include <array>
-
 #include "horon/runtime/lane.h"
 
 namespace horon {
@@ -18,22 +16,23 @@ Sequence::~Sequence() {
   if (!queue_.close(Deadline::after(Lane::kFarewell))) comm_->leave();
 }
 
-Work Sequence::start(TensorSpec spec, Request request) {
-  return queue_.submit(
-      [this, spec = std::move(spec), request = std::move(request)] { move(spec, request); });
+Work Sequence::start(TensorSpec spec, Request request, std::optional<uint64_t> step) {
+  return queue_.submit([this, spec = std::move(spec), request = std::move(request), step] {
+    move(spec, request, step);
+  });
 }
 
-void Sequence::run(const TensorSpec& spec, const Request& request) {
-  queue_.run([&] { move(spec, request); });
+void Sequence::run(const TensorSpec& spec, const Request& request, std::optional<uint64_t> step) {
+  queue_.run([&] { move(spec, request, step); });
 }
 
 int Sequence::join() { return comm_->join({.name = "join", .timeout = kNoLimit}); }
 
-void Sequence::move(const TensorSpec& spec, Request request) {
-  const std::array<Mover::Part, 1> whole = {Mover::Part{spec.name, 0, request.in.count}};
+void Sequence::move(const TensorSpec& spec, Request request, std::optional<uint64_t> step) {
+  const Segment whole{spec.name, 0, request.in.count, step};
   if (request.ready) request.ready();
   const auto done = request.done;
-  mover_.move(std::move(request), spec, whole, false);
+  mover_.move(std::move(request), spec, {whole}, false);
   if (done) done();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "horon/comm/op_queue.h"
 #include "horon/runtime/ledger.h"
@@ -19,16 +20,17 @@ class Sequence {
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
 
-  Work start(TensorSpec spec, Request request);
+  // `step`: for the codec.
+  Work start(TensorSpec spec, Request request, std::optional<uint64_t> step = {});
   // On this thread if nothing is queued.
-  void run(const TensorSpec& spec, const Request& request);
+  void run(const TensorSpec& spec, const Request& request, std::optional<uint64_t> step = {});
   // Takes part with nothing until all ranks have joined.
   int join();
 
   const Ledger& ledger() const { return ledger_; }
 
  private:
-  void move(const TensorSpec& spec, Request request);
+  void move(const TensorSpec& spec, Request request, std::optional<uint64_t> step);
 
   Ledger ledger_;
   std::unique_ptr<Communicator> comm_;

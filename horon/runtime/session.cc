@@ -21,7 +21,8 @@ std::shared_ptr<StopOnSignal> take_signals(bool wanted) {
 Session::Session(const SessionOptions& options)
     : knobs_(options.knobs),
       signals_(take_signals(options.takes_signals)),
-      place_(join_world(options.knobs)) {
+      place_(join_world(options.knobs)),
+      codecs_(options.codecs) {
   if (options.connects) connect(options.device);
 }
 
@@ -29,7 +30,8 @@ Session::Session(const World& place, int generation, const SessionOptions& optio
     : knobs_(options.knobs),
       signals_(take_signals(options.takes_signals)),
       place_(place),
-      generation_(generation) {
+      generation_(generation),
+      codecs_(options.codecs) {
   if (options.connects) connect(options.device);
 }
 
@@ -55,6 +57,7 @@ std::unique_ptr<Communicator> Session::make_world(
 RuntimeOptions Session::runtime_settings(const Communicator& world) const {
   RuntimeOptions options = runtime_options(knobs_);
   options.store = world.store();
+  options.codecs = codecs_;
   if (generation_ > 0 && !options.timeline.empty())
     options.timeline += fmt::format(".generation{}", generation_);
   options.stall.store_rank = place_.store_rank;
@@ -84,6 +87,7 @@ std::unique_ptr<Session> Session::replica(int index, int of) {
   SessionOptions options;
   options.knobs = knobs_;
   options.connects = false;
+  options.codecs = codecs_;
   auto session = std::make_unique<Session>(place, generation_, options);
   session->signals_ = signals_;
   session->name_ = fmt::format("replicas/{}", of);

@@ -19,6 +19,7 @@ struct SessionOptions {
   // commit. Make such a session before other threads start.
   bool takes_signals = false;
   bool connects = true;  // false: connect() is called later
+  CodecRegistry codecs;  // by name; add those of your own
   std::shared_ptr<DeviceRuntime> device;
 };
 
@@ -90,6 +91,7 @@ class Session {
   std::shared_ptr<StopOnSignal> signals_;  // first of what has threads
   World place_;
   int generation_ = 0;
+  CodecRegistry codecs_;
   std::shared_ptr<DeviceRuntime> device_;
   std::unique_ptr<Runtime> runtime_;
   std::shared_ptr<void> dumps_;  // while it lives, SIGUSR1 asks the runtime

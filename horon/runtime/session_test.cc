@@ -134,6 +134,21 @@ TEST(Rebind, WhatIsInFlightEndsWithAnError) {
   });
 }
 
+TEST(Rebind, KeepsWhatCodecsKeep) {
+  auto world = make_local_world(2);
+  auto next = make_local_world(2);
+  on_threads(2, [&](int rank) {
+    Runtime runtime(std::move(world[rank]));
+    std::vector<float> data(100, 1.0F / 3.0F);
+    runtime.all_reduce("x", view_of(data), {.codec = "bf16+feedback"}).wait();
+    const CodecStates before = runtime.save_codec_state();
+    ASSERT_EQ(before.size(), 1U);
+    runtime.rebind(std::move(next[rank]), {});
+    EXPECT_EQ(runtime.save_codec_state(), before);
+    runtime.barrier("end").wait();
+  });
+}
+
 TEST(Rebind, ProcessSetsAreMadeAgain) {
   auto world = make_local_world(2);
   auto next = make_local_world(2);

@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kCodec = "codec.safetensors";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "ckpt-";
 constexpr uint64_t kMostBytes = uint64_t{64} << 30;
@@ -51,6 +52,30 @@ TensorMap read_part(const std::string& folder, const char* name, const nlohmann:
   if (file::digest_of(path, "sha256") != entry.at("sha256").get<std::string>())
     throw Error(path + ": its checksum is wrong", ExitCode::kCheckpoint);
   return unpack_safetensors(file::read(path, kMostBytes), path);
+}
+
+using CodecStates = std::map<std::string, std::string>;
+
+TensorMap tensors_of(const std::vector<CodecStates>& states) {
+  TensorMap tensors;
+  for (size_t rank = 0; rank < states.size(); ++rank) {
+    for (const auto& [name, bytes] : states[rank])
+      tensors[fmt::format("{}/{}", rank, name)] = {"U8", {bytes.size()}, bytes};
+  }
+  return tensors;
+}
+
+std::vector<CodecStates> states_of(TensorMap tensors, int ranks) {
+  std::vector<CodecStates> states(static_cast<size_t>(std::max(ranks, 0)));
+  for (auto& [name, tensor] : tensors) {
+    const size_t slash = std::min(name.find('/'), name.size() - 1);
+    const auto rank = parse_number(name.substr(0, slash));
+    if (!rank || *rank < 0 || *rank >= ranks)
+      throw Error(fmt::format("{}: '{}' is of none of {} ranks", kCodec, name, ranks),
+                  ExitCode::kCheckpoint);
+    states[static_cast<size_t>(*rank)][name.substr(slash + 1)] = std::move(tensor.bytes);
+  }
+  return states;
 }
 
 }  // namespace
@@ -85,6 +110,8 @@ void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) 
   nlohmann::json files;
   files[kModel] = write_part(fresh, kModel, snapshot.model);
   files[kOptimizer] = write_part(fresh, kOptimizer, snapshot.optimizer);
+  const TensorMap codec = tensors_of(snapshot.codec_states);
+  if (!codec.empty()) files[kCodec] = write_part(fresh, kCodec, codec);
   nlohmann::json manifest = {{"format", 1},
                              {"step", snapshot.step},
                              {"epoch", snapshot.position.epoch},
@@ -163,6 +190,8 @@ Snapshot CheckpointStore::load(const std::string& checkpoint) {
                      manifest.value("data_digest", uint64_t{0})};
     snapshot.model = read_part(checkpoint, kModel, manifest);
     snapshot.optimizer = read_part(checkpoint, kOptimizer, manifest);
+    if (manifest.at("files").contains(kCodec))
+      snapshot.codec_states = states_of(read_part(checkpoint, kCodec, manifest), snapshot.ranks);
     return snapshot;
   } catch (const nlohmann::json::exception& error) {
     throw Error(fmt::format("{}: {}", path, error.what()), ExitCode::kCheckpoint);

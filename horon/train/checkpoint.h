@@ -31,11 +31,15 @@ struct Snapshot {
   double best_accuracy = 0;
   uint64_t optimizer_steps = 0;  // updates that were made; fewer than `step` if some were skipped
   DataMark data = {};
+  // What codecs keep, by rank and by tensor: filled by gather_codec_states(), handed out to any
+  // number of ranks by scatter_codec_states() (runtime/codec_state.h). Empty: they keep nothing.
+  std::vector<std::map<std::string, std::string>> codec_states = {};
 };
 
-// A folder of checkpoints: ckpt-00000120/{model.safetensors,optimizer.safetensors,manifest.json}. A
-// checkpoint is made in a folder of another name and renamed when all its bytes are on disk; the
-// manifest, with sizes and checksums, is written last. One process writes.
+// A folder of checkpoints: ckpt-00000120/{model.safetensors,optimizer.safetensors,manifest.json},
+// and codec.safetensors if codecs keep something: bytes under the names RANK/TENSOR. A checkpoint
+// is made in a folder of another name and renamed when all its bytes are on disk; the manifest,
+// with sizes and checksums, is written last. One process writes.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::string folder, uint64_t keep = 5);  // keep 0: all

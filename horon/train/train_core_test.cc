@@ -250,6 +250,25 @@ TEST(Checkpoints, AreKeptAndFound) {
   EXPECT_EQ(store.steps().size(), 3U);
 }
 
+TEST(Checkpoints, KeepWhatCodecsKeepOfEveryRank) {
+  const TempFolder folder;
+  CheckpointStore store(folder.path(), 5);
+  store.save(snapshot_at(1));  // as checkpoints were before
+  EXPECT_FALSE(file::exists(file::join(store.path_of(1), "codec.safetensors")));
+  EXPECT_TRUE(CheckpointStore::load(store.path_of(1)).codec_states.empty());
+
+  Snapshot snapshot = snapshot_at(2);
+  snapshot.ranks = 3;
+  snapshot.codec_states = {{{"fc/weight", std::string("\0bytes", 6)}, {"", "x"}}, {}, {{"b", ""}}};
+  store.save(snapshot);
+  EXPECT_EQ(CheckpointStore::load(store.path_of(2)).codec_states, snapshot.codec_states);
+  const std::string path = file::join(store.path_of(2), "codec.safetensors");
+  file::write(path, file::read(path) + "more");
+  EXPECT_THROW(CheckpointStore::load(store.path_of(2)), Error);
+  file::remove(path);
+  EXPECT_THROW(CheckpointStore::load(store.path_of(2)), Error);
+}
+
 // Two hundred kinds of damage: each is found out, and the one before is taken.
 TEST(Checkpoints, DamagedOnesArePassedOver) {
   const TempFolder folder;

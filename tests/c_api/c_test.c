@@ -12,7 +12,7 @@
 #include "tests/c_api/shorthand.h"
 
 static horon_options options_of(int op) {
-  horon_options options = {sizeof options, HORON_VERSION, op, 0, 0, 0, 0, 0, 0, 0, NULL, 0};
+  horon_options options = {sizeof options, HORON_VERSION, op, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0};
   return options;
 }
 
