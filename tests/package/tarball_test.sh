@@ -15,7 +15,7 @@ package=$work/root/package
 for file in doc/horon/{README,cpp,cpp_trainer,train,errors}.md horon/examples/{CMakeLists.txt,02_cifar10/{single,distributed}.cc}; do
   [ -s "$package/share/$file" ] || { echo "$file is missing"; exit 1; }
 done
-cc -std=c11 -I"$package/include" "$here/../c_api/c_test.c" -o "$package/bin/c_test" -L"$package/lib" -lhoron \
+cc -std=c11 -I"$package/include" -I"$here/../.." "$here/../c_api/c_test.c" -o "$package/bin/c_test" -L"$package/lib" -lhoron \
   -Wl,-rpath,'$ORIGIN/../lib' -Wl,--allow-shlib-undefined
 
 # What the machine itself brings; all else must come from the package.
