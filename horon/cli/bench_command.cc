@@ -302,7 +302,9 @@ void add_demo_command(CLI::App& app, Globals& globals) {
       ->check(CLI::Range(1, 64));
   add_knob_flags(*demo, globals);
   demo->callback([ranks, &globals] {
-    globals.knobs();  // a wrong setting is an error here, not in the ranks
+    // A wrong setting is an error here, not in the ranks.
+    const std::string lacks = check_algorithms("shm", globals.knobs());
+    require(lacks.empty(), lacks);
     globals.export_to_ranks();
     BenchPlan plan;
     plan.contenders = {"floor", "shm", "exact"};
