@@ -22,16 +22,22 @@ constexpr std::string_view kLongest = "365d";  // deadlines that far away do not
 
 constexpr std::array kKnobs = {
     Knob{"backend", KnobType::kWord, "auto",
-         "what collectives go over; auto takes shm on one host, hier on several",
+         "what collectives go over; auto takes shm on one host, hier on several, and nccl around "
+         "them if every rank has a GPU of its own",
          "auto self local shm gloo mpi hier nccl"},
     Knob{"cross_backend", KnobType::kWord, "auto",
          "what hier uses between hosts; auto: mpi under mpirun, else gloo", "auto gloo mpi"},
     Knob{"algorithm", KnobType::kWords, "",
          "override of the algorithm table, e.g. `all_reduce=inline` or "
          "`all_reduce=two_shot,broadcast=tree`; see `horon info --algorithms`",
-         "all_reduce=inline all_reduce=in_place all_reduce=one_shot all_reduce=two_shot "
-         "all_reduce=two_level all_reduce=flat all_reduce=native broadcast=inline broadcast=tree "
-         "broadcast=scatter broadcast=two_level all_gather=inline reduce_scatter=inline"},
+         "all_reduce=inline all_reduce=in_place all_reduce=windows all_reduce=one_shot "
+         "all_reduce=two_shot all_reduce=two_level all_reduce=flat all_reduce=native "
+         "reduce_scatter=inline reduce_scatter=in_place reduce_scatter=windows "
+         "reduce_scatter=one_shot reduce_scatter=flat all_gather=inline all_gather=in_place "
+         "all_gather=windows all_gather=one_shot all_gather=flat all_gather=native "
+         "broadcast=inline broadcast=in_place broadcast=windows broadcast=tree "
+         "broadcast=scatter broadcast=two_level broadcast=flat broadcast=native "
+         "all_to_all=in_place all_to_all=windows all_to_all=one_shot all_to_all=flat"},
     Knob{"timeout", KnobType::kDuration, "30s",
          "how long an operation waits without progress before it ends with TimeoutError", "", "1ms",
          kLongest, "HOROVOD_GLOO_TIMEOUT_SECONDS"},

@@ -21,6 +21,7 @@
 #include "horon/cli/ranks.h"
 #include "horon/cli/record.h"
 #include "horon/cli/svg_plot.h"
+#include "horon/comm/bootstrap.h"
 #include "horon/device/dtype.h"
 
 namespace horon::cli {
@@ -95,6 +96,24 @@ std::vector<std::string> find_mpirun(const BenchOptions& options, const Knobs& k
   return {};
 }
 
+// The backend whose algorithms a contender goes by; empty: it is none of ours.
+std::string backend_of(const std::string& contender) {
+  if (contender == "floor" || contender.rfind("raw_", 0) == 0) return "";
+  return contender == "exact" || contender.rfind("shm", 0) == 0 ? "shm" : contender;
+}
+
+// The same for those whose backend does not have what the setting `algorithm` asks for.
+void drop_without_algorithm(const BenchOptions& options, const Knobs& knobs,
+                            std::vector<std::string>& contenders) {
+  for (const std::string& name : std::vector<std::string>(contenders)) {
+    const std::string why = check_algorithms(backend_of(name), knobs);
+    if (why.empty()) continue;
+    require(options.backends.empty(), why);
+    std::cerr << fmt::format("without {}: {}\n", name, why);
+    std::erase(contenders, name);
+  }
+}
+
 struct Measurement {
   RankJob job;
   BenchPlan plan;
@@ -115,6 +134,7 @@ Measurement prepare(const BenchOptions& options, const Knobs& knobs, int ranks, 
     std::erase_if(plan.sizes,
                   [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });
   }
+  drop_without_algorithm(options, knobs, plan.contenders);
   measurement.job.ranks = ranks;
   measurement.job.arguments = {"bench", "rank"};
   measurement.job.mpirun = find_mpirun(options, knobs, ranks, plan.contenders);
@@ -282,7 +302,9 @@ void add_demo_command(CLI::App& app, Globals& globals) {
       ->check(CLI::Range(1, 64));
   add_knob_flags(*demo, globals);
   demo->callback([ranks, &globals] {
-    globals.knobs();  // a wrong setting is an error here, not in the ranks
+    // A wrong setting is an error here, not in the ranks.
+    const std::string lacks = check_algorithms("shm", globals.knobs());
+    require(lacks.empty(), lacks);
     globals.export_to_ranks();
     BenchPlan plan;
     plan.contenders = {"floor", "shm", "exact"};

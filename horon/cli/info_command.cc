@@ -10,7 +10,6 @@
 #include "horon/cli/machine.h"
 #include "horon/comm/bootstrap.h"
 #include "horon/comm/reduce.h"
-#include "horon/comm/select.h"
 #include "horon/device/stream.h"
 #include "horon/train/open.h"
 
@@ -83,7 +82,7 @@ void add_info_command(CLI::App& app, Globals& globals) {
     } else if (choice->markdown) {
       std::cout << knob_docs();
     } else if (choice->algorithms) {
-      std::cout << AlgorithmTable::print();
+      std::cout << print_algorithms(published_algorithms(knobs));
     } else if (choice->knobs) {
       print_knobs(knobs);
     } else {

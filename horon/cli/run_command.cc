@@ -15,6 +15,7 @@
 #include "horon/base/version.h"
 #include "horon/cli/commands.h"
 #include "horon/cli/run_flags.h"
+#include "horon/comm/bootstrap.h"
 #include "horon/device/stream.h"
 #include "horon/launch/job.h"
 #include "horon/launch/mpi_run.h"
@@ -158,7 +159,11 @@ void check_backend(const Knobs& knobs, const launch::JobPlan& plan, bool through
   require(through_mpi || !by_mpi,
           fmt::format("--{} mpi: then mpirun must start the ranks; say `horon run --mpi`",
                       backend == "mpi" ? "backend" : "cross-backend"));
-  if (backend != "nccl") return;  // names may take long to look up
+  if (backend != "nccl") {  // it has those of another one, too
+    const std::string lacks = check_algorithms(backend, knobs);
+    require(lacks.empty(), lacks);
+    return;  // names may take long to look up
+  }
   const bool here = std::all_of(plan.hosts.begin(), plan.hosts.end(), [](const launch::Host& host) {
     return launch::is_local_host(host.name);
   });

@@ -7,11 +7,14 @@
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
+#include "horon/base/text.h"
 #include "horon/comm/gloo/gloo_transport.h"
 #include "horon/comm/hier/hier_backend.h"
 #include "horon/comm/mpi/mpi_part.h"
 #include "horon/comm/nccl/nccl_part.h"
 #include "horon/comm/p2p/backend.h"
+#include "horon/comm/p2p/channel.h"
+#include "horon/comm/shared/channel.h"
 #include "horon/comm/shared/local.h"
 #include "horon/comm/shared/shm.h"
 #include "horon/net/compare.h"
@@ -25,8 +28,18 @@ struct Start {
   std::shared_ptr<Store> store;
   Topology topology;
   Log log;
-  std::string host_id;
+  Place place;
+  std::vector<int> gpus;  // of each rank's host
 };
+
+bool has_nccl(const Knobs& knobs) {
+  try {
+    Part::open("nccl", part_folders(knobs.text("parts")));
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
 
 size_t inline_bytes(const Knobs& knobs) {
   return std::clamp<size_t>(knobs.bytes("inline_bytes"), 512, 64U << 10);
@@ -41,7 +54,14 @@ std::shared_ptr<Store> corner(const BootstrapInfo& info) {
   return make_prefix_store(info.store, fmt::format("{}/{}/", info.name, number));
 }
 
-// What every rank brings: its host, and the settings that must be alike.
+// Asked only where the answer matters: opening the part takes a while.
+int usable_gpus(const BootstrapInfo& info) {
+  const bool has_runtime = info.device && info.device->kind() == DeviceKind::kCuda;
+  if (!has_runtime || info.knobs.text("backend") != "auto" || !has_nccl(info.knobs)) return 0;
+  return info.device->device_count();
+}
+
+// What every rank brings: its place, and the settings that must be alike.
 std::vector<std::string> exchange_cards(const BootstrapInfo& info, Store& store,
                                         const std::string& mine) {
   const Deadline deadline = Deadline::after(info.knobs.duration("start_timeout"));
@@ -69,21 +89,21 @@ std::vector<std::string> exchange_cards(const BootstrapInfo& info, Store& store,
 }
 
 // All ranks see the same cards, and come to the same end.
-std::vector<std::string> meet(const BootstrapInfo& info, Store& store, const std::string& host_id) {
+std::vector<Place> meet(const BootstrapInfo& info, Store& store, const Place& place) {
   Said mine = common_settings(info.knobs);
-  mine["host"] = host_id;
-  std::vector<std::string> hosts;
+  mine["place"] = place.encode();
+  std::vector<Place> places;
   std::vector<Said> all;
   for (const std::string& card : exchange_cards(info, store, pack_said(mine))) {
     all.push_back(unpack_said(card));
-    hosts.push_back(all.back()["host"]);
-    all.back().erase("host");
+    places.push_back(Place::decode(all.back()["place"]));
+    all.back().erase("place");
   }
   if (const auto found = disagreements(all); !found.empty())
     throw UsageError(fmt::format("start: the ranks were given different settings:\n  {}",
                                  fmt::join(found, "\n  ")),
                      ExitCode::kMismatch);
-  return hosts;
+  return places;
 }
 
 std::unique_ptr<Backend> make_shm(const Start& start, const std::string& corner_name) {
@@ -104,7 +124,7 @@ std::unique_ptr<Backend> make_shm(const Start& start, const std::string& corner_
 std::shared_ptr<Transport> make_gloo(const Start& start) {
   return make_gloo_transport({.rank = start.info.rank,
                               .size = start.info.size,
-                              .host_id = start.host_id,
+                              .host_id = start.place.host,
                               .interface = start.info.knobs.text("interface"),
                               .one_host = start.topology.is_one_host(),
                               .start_timeout = start.info.knobs.duration("start_timeout")},
@@ -128,10 +148,7 @@ std::shared_ptr<Transport> make_cross(const Start& start) {
 
 std::unique_ptr<Backend> make_backend(const std::string& name, const Start& start) {
   const int size = start.info.size;
-  if (name == "auto") {
-    if (size == 1) return make_backend("self", start);
-    return make_backend(start.topology.is_one_host() ? "shm" : "hier", start);
-  }
+  if (name == "auto") return make_backend(auto_backend(start.topology, start.gpus), start);
   if (name == "self") {
     require(size == 1, fmt::format("backend self is for one rank, this job has {}", size));
     return std::move(shared::make_local_backends(
@@ -149,7 +166,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const Start& star
     return make_hier_backend(start.topology, make_shm(start, "hier"), make_cross(start));
   if (name == "nccl") {
     return make_nccl_backend(
-        make_backend("auto", start),
+        make_backend(auto_backend(start.topology, {}), start),
         {start.topology.local_rank, part_folders(start.info.knobs.text("parts"))},
         start.info.device);
   }
@@ -168,12 +185,19 @@ std::unique_ptr<Communicator> connect(const BootstrapInfo& info) {
               {},
               Log(parse_log_level(info.knobs.text("log_level")),
                   fmt::format("rank {}/{}", info.rank, info.size)),
+              {},
               {}};
-  start.host_id = info.knobs.text("host_id").empty()
-                      ? host_identity(process_env("HORON_AGENT_ID").value_or(""))
-                      : info.knobs.text("host_id");
-  std::vector<std::string> hosts(static_cast<size_t>(info.size), start.host_id);
-  if (start.store && info.size > 1) hosts = meet(info, *start.store, start.host_id);
+  start.place.host = info.knobs.text("host_id").empty()
+                         ? host_identity(process_env("HORON_AGENT_ID").value_or(""))
+                         : info.knobs.text("host_id");
+  start.place.gpus = usable_gpus(info);
+  std::vector<Place> places(static_cast<size_t>(info.size), start.place);
+  if (start.store && info.size > 1) places = meet(info, *start.store, start.place);
+  std::vector<std::string> hosts;
+  for (const Place& place : places) {
+    hosts.push_back(place.host);
+    start.gpus.push_back(place.gpus);
+  }
   start.topology = make_topology(info.rank, hosts);
   std::shared_ptr<Backend> backend = make_backend(name, start);
   return std::make_unique<Communicator>(
@@ -185,6 +209,51 @@ std::unique_ptr<Communicator> connect(const BootstrapInfo& info) {
 }  // namespace
 
 std::vector<std::string> backend_names() { return knob_words("backend"); }
+
+std::vector<Published> published_algorithms(const Knobs& knobs) {
+  return {{"self, local, shm", "", shared::SharedChannel::algorithms(inline_bytes(knobs))},
+          {"gloo, mpi", "", P2pChannel::algorithms()},
+          {"hier", "", hier_algorithms()},
+          {"nccl",
+           has_nccl(knobs) ? "besides those of the backend that it is around"
+                           : "absent: `horon info` says why",
+           nccl_algorithms()}};
+}
+
+std::string check_algorithms(const std::string& backend, const Knobs& knobs) {
+  if (knobs.text("algorithm").empty()) return "";
+  for (Published& one : published_algorithms(knobs)) {
+    const auto names = split(one.backends, ',');
+    if (std::find(names.begin(), names.end(), backend) == names.end()) continue;
+    try {
+      const AlgorithmTable table(std::move(one.rows), backend, knobs.text("algorithm"));
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  }
+  return "";
+}
+
+// Hosts without such a GPU tell their name alone.
+std::string Place::encode() const { return gpus == 0 ? host : fmt::format("{}\n{}", host, gpus); }
+
+Place Place::decode(const std::string& text) {
+  const size_t end = text.find('\n');
+  if (end == std::string::npos) return {text, 0};
+  const int64_t gpus = parse_integer(text.substr(end + 1), "GPUs of a host", 0, 1 << 20);
+  return {text.substr(0, end), static_cast<int>(gpus)};
+}
+
+std::string auto_backend(const Topology& topology, std::span<const int> gpus) {
+  const auto has_own = [&](int rank) {
+    return gpus[rank] >= static_cast<int>(topology.hosts[topology.host_of(rank)].size());
+  };
+  bool all_have = !gpus.empty();
+  for (int rank = 0; rank < topology.size && all_have; ++rank) all_have = has_own(rank);
+  if (all_have) return "nccl";
+  if (topology.size == 1) return "self";
+  return topology.is_one_host() ? "shm" : "hier";
+}
 
 std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info) {
   try {

@@ -1,8 +1,17 @@
 #include "horon/comm/channel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "horon/base/error.h"
+
 namespace horon {
+
+void refuse(const Round& round, OpKind kind) {
+  throw Error(fmt::format("{}={} is not among the algorithms of this backend", name_of(kind),
+                          name_of(round.algorithm)));
+}
 
 std::vector<uint64_t> offsets_of(std::span<const uint64_t> counts) {
   std::vector<uint64_t> offsets(counts.size() + 1, 0);

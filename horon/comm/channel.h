@@ -16,12 +16,12 @@ namespace horon {
 
 // What is agreed when the payload of an operation starts: the members' headers, in member order,
 // who contributes (`active`, never empty, contains us), how long a wait may last without progress,
-// and which way the table of algorithms chose.
+// and which of the algorithms that the backend published.
 struct Round {
   std::span<const Header> headers;
   std::span<const int> active;
   Milliseconds timeout;
-  Algorithm algorithm = Algorithm::kDefault;
+  Algorithm algorithm;
 };
 
 // One complete node of an exact sum, held by one member.
@@ -41,8 +41,9 @@ struct TreeCall {
 // How one group of ranks moves bytes over one backend. The rest (checks, agreement, small messages,
 // join, device buffers, asynchrony) is common code above. One thread at a time; members are
 // numbered 0..size-1 within the group. All payload calls are collective over round.active, work on
-// host memory, and throw PeerLostError or TimeoutError naming ranks of the world; after that the
-// backend is dead.
+// host memory unless a row for a device was chosen, do what round.algorithm says (an Error if the
+// backend did not publish that for the operation), and throw PeerLostError or TimeoutError naming
+// ranks of the world; after that the backend is dead.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -90,10 +91,14 @@ class Backend {
   virtual std::optional<Failure> failure() const = 0;
   // A failure seen by somebody else: this backend is dead, too.
   virtual void mark_dead(const Failure& failure) = 0;
-  // True if channels take device memory as it is for this; otherwise it is staged through pinned
-  // host memory.
-  virtual bool takes_device_memory(const Header&) const { return false; }
+  // The algorithms that its channels have, the same on all ranks: for each operation in order of
+  // preference, the last one for host memory without limits. Device memory that no row is for is
+  // staged through pinned host memory.
+  virtual std::vector<AlgorithmRow> algorithms() const = 0;
 };
+
+// For channels: an algorithm that was never published for the operation.
+[[noreturn]] void refuse(const Round& round, OpKind kind);
 
 // Sum of sizes up to each member: offsets[i] is where member i begins, the last one is the total.
 std::vector<uint64_t> offsets_of(std::span<const uint64_t> counts);

@@ -171,6 +171,11 @@ ExactSum Communicator::exact_sum(uint64_t count, DType dtype, uint64_t shards) {
   return ExactSum(count, dtype, shards, allocate, state_->job->settings.device);
 }
 
+const std::vector<AlgorithmRow>& Communicator::algorithms() const {
+  return state_->executor.algorithms();
+}
+const AlgorithmRow* Communicator::chosen() const { return state_->executor.chosen(); }
+
 std::vector<uint64_t> Communicator::away_us() const { return state_->executor.away_us(); }
 
 void Communicator::give_up_on(const std::vector<int>& ranks) {

@@ -8,6 +8,7 @@
 
 #include "horon/comm/exact_sum.h"
 #include "horon/comm/request.h"
+#include "horon/comm/select.h"
 #include "horon/comm/topology.h"
 #include "horon/comm/work.h"
 
@@ -92,6 +93,11 @@ class Communicator {
     std::function<void(const Request& request, bool failed)> ends;
   };
   void watch(Watch watch);
+
+  // What the backend published, and the row by which the last operation (of a group: its last)
+  // went; null if it moved nothing.
+  const std::vector<AlgorithmRow>& algorithms() const;
+  const AlgorithmRow* chosen() const;
 
   // Microseconds that each member has spent between operations, in all: a straggler's number grows
   // fastest. As of the last operation.

@@ -6,7 +6,7 @@
 #include "horon/comm/channel.h"
 #include "horon/comm/request.h"
 #include "horon/comm/select.h"
-#include "horon/device/mirror.h"
+#include "horon/device/stream.h"
 
 namespace horon {
 
@@ -30,6 +30,11 @@ class Executor {
   bool run_unless_deviated(const Request& request);
   void deviate(const OpOptions& options);
 
+  // What the backend published, and by which of these rows the last operation went; null: nothing
+  // was to be moved.
+  const std::vector<AlgorithmRow>& algorithms() const { return table_.rows(); }
+  const AlgorithmRow* chosen() const { return chosen_; }
+
   // Microseconds that each member has spent between operations, in all.
   const std::vector<uint64_t>& away_us() const { return away_us_; }
 
@@ -50,31 +55,50 @@ class Executor {
     std::vector<std::vector<uint64_t>> extra;
   };
 
-  bool needs_staging(const Request& request);
+  bool needs_staging(const Request& request) const;
   void run_on_host(const Request& request, Milliseconds timeout);
   int run_join(Milliseconds timeout);
-  Item describe_item(const Request& request);
-  static std::vector<NodePlace> nodes_of(const std::vector<uint64_t>& words);
-  bool goes_inline(const Item& item) const;
+
+  // What is told: the request as a header, and as items.
+  Header describe(const Request& request, std::vector<Item>& items) const;
+  Item describe_item(const Request& request) const;
   void add_exact_nodes(Item& item, const ExactSum& sum) const;
-  std::vector<Said> tell(std::vector<Item>& items, const Header& outer, Milliseconds timeout);
+  static std::vector<std::byte> pack_details(const std::vector<Item>& items, bool is_group);
+  bool goes_inline(const Item& item) const;
+  // What comes back: everybody arrives, all agree on the headers, details are read and checked.
+  void arrive(const std::vector<Item>& items, Header header, std::span<const std::byte> details,
+              Milliseconds timeout);
+  void agree_on_headers();
+  std::vector<Said> read_said(const std::vector<Item>& items, bool is_group,
+                              std::span<const std::byte> details, Milliseconds timeout);
+  std::vector<Said> read_group(size_t items,
+                               const std::vector<std::vector<std::byte>>& blobs) const;
   std::vector<std::vector<std::byte>> read_blobs(std::span<const std::byte> mine,
                                                  Milliseconds timeout);
-  void check(const std::vector<Said>& said, std::vector<int>& active) const;
-  std::string check_exact(const Said& said, const std::vector<int>& active) const;
-  void move(const Item& item, const Said& said, const std::vector<int>& active,
-            Milliseconds timeout);
-  void move_inline(const Item& item, const Said& said, const std::vector<int>& active);
+  void check(const std::vector<Said>& said, bool is_group) const;
+  std::string check_sends(const Said& said) const;
+  std::string check_exact(const Said& said) const;
+  static std::vector<NodePlace> nodes_of(const std::vector<uint64_t>& words);
+
+  // As this rank sees it, and as all see it once they have agreed.
+  Situation situation_of(const Request& request, uint64_t address) const;
+  Situation situation_of(const Item& item, const Said& said) const;
+  bool nodes_reachable(const Said& said) const;
+
+  void move(const Item& item, const Said& said, Milliseconds timeout);
+  void move_staged(const Item& item, const Said& said, Milliseconds timeout);
+  void move_by_channel(const Item& item, const Said& said, const Round& round);
+  void move_inline(const Item& item, const Said& said, const Round& round);
   void move_exact(const Item& item, const Said& said, const Round& round);
   void move_gather(const Item& item, const Said& said, const Round& round);
-  Algorithm choose(const Said& said, const std::vector<int>& active) const;
 
   std::shared_ptr<Backend> backend_;
   std::unique_ptr<Channel> channel_;
   Options options_;
-  std::string name_;  // of the backend
   AlgorithmTable table_;
-  std::vector<int> last_active_;  // who contributed last time: for join
+  size_t inline_bytes_;
+  const AlgorithmRow* chosen_ = nullptr;
+  std::vector<int> active_;  // who contributes, or did last time
   std::vector<uint64_t> away_us_;
   Clock::time_point last_end_ = Clock::now();
 };

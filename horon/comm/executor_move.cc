@@ -8,6 +8,7 @@
 #include "horon/comm/exact_sum.h"
 #include "horon/comm/executor.h"
 #include "horon/comm/reduce.h"
+#include "horon/comm/staging.h"
 
 namespace horon {
 namespace {
@@ -24,31 +25,60 @@ bool is_exact(const Header& header) { return header.reduction == Reduction::kExa
 
 }  // namespace
 
-Algorithm Executor::choose(const Said& said, const std::vector<int>& active) const {
-  const Header& first = said.headers[active.front()];
-  uint64_t bytes = 0;
-  bool all_inline = true;
-  bool reachable = true;
-  for (int member : active) {
-    bytes = std::max(bytes, said.headers[member].count * size_of(first.dtype));
-    reachable = reachable && said.headers[member].address != kNoAddress;
-    all_inline = all_inline && said.headers[member].is_inline != 0;
+Situation Executor::situation_of(const Item& item, const Said& said) const {
+  const Request& request = *item.request;
+  Situation agreed = situation_of(request, kNoAddress);
+  agreed.ranks = static_cast<int>(active_.size());
+  agreed.everybody = active_.size() == said.headers.size();
+  agreed.fits_header = true;
+  agreed.reachable = true;
+  for (int member : active_) {
+    const Header& header = said.headers[member];
+    agreed.bytes = std::max(agreed.bytes, header.count * size_of(request.in.dtype));
+    agreed.fits_header = agreed.fits_header && header.is_inline != 0;
+    agreed.reachable = agreed.reachable && header.address != kNoAddress;
   }
-  const Algorithm chosen = table_.choose({.kind = first.kind,
-                                          .backend = name_,
-                                          .device = DeviceKind::kCpu,
-                                          .bytes = bytes,
-                                          .ranks = static_cast<int>(active.size()),
-                                          .reachable = reachable});
-  return chosen == Algorithm::kInline && !all_inline ? Algorithm::kDefault : chosen;
+  if (request.kind == OpKind::kBroadcast)  // only the root's is read
+    agreed.reachable = said.headers[request.root].address != kNoAddress;
+  if (is_exact(item.header)) agreed.reachable = nodes_reachable(said);
+  return agreed;
 }
 
-void Executor::move(const Item& item, const Said& said, const std::vector<int>& active,
-                    Milliseconds timeout) {
+// All nodes of an exact sum, and where the result goes.
+bool Executor::nodes_reachable(const Said& said) const {
+  return std::all_of(active_.begin(), active_.end(), [&](int member) {
+    const Header& header = said.headers[member];
+    if (header.out_address == kNoAddress) return false;
+    if (header.layout == 0) return header.address != kNoAddress;  // one shard a rank
+    const auto nodes = nodes_of(said.extra[member]);
+    return std::all_of(nodes.begin(), nodes.end(),
+                       [](const NodePlace& place) { return place.address != kNoAddress; });
+  });
+}
+
+void Executor::move(const Item& item, const Said& said, Milliseconds timeout) {
+  if (item.request->kind == OpKind::kBarrier) return;
+  const AlgorithmRow* row = table_.find(situation_of(item, said));
+  if (row == nullptr && !item.request->in.device.is_cpu()) return move_staged(item, said, timeout);
+  if (row == nullptr)
+    throw Error(fmt::format("{}: no way for {}", backend_->name(), horon::describe(item.header)));
+  chosen_ = row;
+  const Round round{said.headers, active_, timeout, row->algorithm};
+  row->algorithm == Algorithm::kInline ? move_inline(item, said, round)
+                                       : move_by_channel(item, said, round);
+}
+
+// What the device could have done alone it cannot do now (a rank has joined): through the host.
+void Executor::move_staged(const Item& item, const Said& said, Milliseconds timeout) {
+  const StagedRequest staged(*item.request, options_.device.get());
+  Item on_host = item;
+  on_host.request = &staged.host();
+  move(on_host, said, timeout);
+  staged.write_back();
+}
+
+void Executor::move_by_channel(const Item& item, const Said& said, const Round& round) {
   const Request& request = *item.request;
-  if (request.kind == OpKind::kBarrier) return;
-  const Round round{said.headers, active, timeout, choose(said, active)};
-  if (round.algorithm == Algorithm::kInline) return move_inline(item, said, active);
   switch (request.kind) {
     case OpKind::kAllReduce:
       return is_exact(item.header) ? move_exact(item, said, round)
@@ -63,7 +93,7 @@ void Executor::move(const Item& item, const Said& said, const std::vector<int>& 
     case OpKind::kAllToAll: {
       std::vector<std::vector<uint64_t>> sends(said.extra.size(),
                                                std::vector<uint64_t>(said.extra.size(), 0));
-      for (int member : active) {
+      for (int member : active_) {
         sends[member].assign(said.extra[member].begin(), said.extra[member].begin() + size());
       }
       if (request.gathered == nullptr)
@@ -98,9 +128,8 @@ void Executor::move_gather(const Item& item, const Said& said, const Round& roun
 }
 
 // Everything is in the frames already.
-void Executor::move_inline(const Item& item, const Said& said, const std::vector<int>& active) {
+void Executor::move_inline(const Item& item, const Said& said, const Round& round) {
   const Request& request = *item.request;
-  const Round round{said.headers, active, Milliseconds(0), Algorithm::kInline};
   if (request.kind == OpKind::kAllGather) return move_gather(item, said, round);
   if (request.kind == OpKind::kBroadcast) {
     const bool copies = request.root != index() && request.out.count != 0;
@@ -114,14 +143,14 @@ void Executor::move_inline(const Item& item, const Said& said, const std::vector
   }
   std::vector<const void*> in;
   std::vector<TreeNode> leaves;
-  for (int member : active) {
+  for (int member : round.active) {
     // My own contribution is still hot where it came from.
     const auto* mine = static_cast<const std::byte*>(request.in.data);
     in.push_back((member == index() ? mine : channel_->inline_data(member)) + first);
     leaves.push_back({static_cast<uint64_t>(member), 0});
   }
   const std::vector<void*> out = {request.out.data};
-  const auto contributors = static_cast<uint32_t>(active.size());
+  const auto contributors = static_cast<uint32_t>(round.active.size());
   if (is_exact(item.header)) {
     const auto steps = plan_tree(leaves);
     reduce_tree({.dtype = request.in.dtype,

@@ -119,7 +119,9 @@ Agreement agree(std::span<const Header> headers, std::span<const int> ranks) {
       std::all_of(verdict.active.begin(), verdict.active.end(),
                   [&](int member) { return headers[member].policy == first.policy; });
   if (!same_policy) {
-    verdict.mismatch = "ranks run with different settings of 'algorithm' or 'inline_bytes'";
+    verdict.mismatch =
+        "ranks have different algorithms to choose from: make the settings 'backend', 'algorithm' "
+        "and 'inline_bytes' the same on all, and install the same parts";
   } else if (!same) {
     verdict.mismatch =
         "ranks asked for different operations: " + list_requests(headers, verdict.active, ranks) +

@@ -29,7 +29,7 @@ struct Header {
   uint32_t blob_bytes = 0;            // details that follow: counts, tree nodes, members of a group
   uint32_t items = 1;                 // operations in a group
   uint64_t name_hash = 0;
-  uint32_t policy = 0;     // hash of the settings that must be equal on all ranks
+  uint32_t policy = 0;     // of the table of algorithms: they must choose alike
   uint8_t is_inline = 0;   // the payload came along
   uint8_t is_invalid = 0;  // the request makes no sense; `name` says why
   uint8_t on_device = 0;   // the payload goes from device to device, not through the host

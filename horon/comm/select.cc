@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <limits>
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
@@ -13,133 +11,128 @@
 namespace horon {
 namespace {
 
-constexpr std::array<std::string_view, 10> kNames = {"default",  "inline", "in_place", "one_shot",
-                                                     "two_shot", "tree",   "scatter",  "two_level",
-                                                     "flat",     "native"};
+constexpr std::array<std::string_view, kAlgorithmCount> kNames = {
+    "inline", "in_place", "windows",   "one_shot", "two_shot",
+    "tree",   "scatter",  "two_level", "flat",     "native"};
 
-constexpr uint64_t kAnyBytes = std::numeric_limits<uint64_t>::max();
-constexpr int kAnyRanks = std::numeric_limits<int>::max();
-constexpr std::string_view kShared = "self local shm";
-constexpr std::string_view kMessages = "gloo mpi";
+size_t index_of(OpKind kind) { return static_cast<size_t>(kind); }
 
-// Reducing in place costs a second meeting and saves the copy: measured, it pays from here on.
-constexpr uint64_t kInlineReachable = 8U << 10;
-
-struct Rule {
-  std::string_view backends;
-  OpKind kind;
-  std::string_view device;  // "cpu", "cuda", "any"
-  int max_ranks;
-  uint64_t max_bytes;
-  Algorithm algorithm;
-};
-
-// The first rule that fits is taken. Small messages go with their headers before it comes to this
-// table: up to inline_bytes over shared memory, up to 384 bytes over messages and hier.
-constexpr std::array<Rule, 9> kRules = {{
-    {"nccl", OpKind::kAllReduce, "cuda", kAnyRanks, kAnyBytes, Algorithm::kNative},
-    {kShared, OpKind::kAllReduce, "any", kAnyRanks, kAnyBytes, Algorithm::kInPlace},
-    {kMessages, OpKind::kAllReduce, "any", 8, 16U << 10, Algorithm::kOneShot},
-    {kMessages, OpKind::kAllReduce, "any", kAnyRanks, kAnyBytes, Algorithm::kTwoShot},
-    {kMessages, OpKind::kBroadcast, "any", kAnyRanks, 64U << 10, Algorithm::kTree},
-    {kMessages, OpKind::kBroadcast, "any", kAnyRanks, kAnyBytes, Algorithm::kScatter},
-    {"hier", OpKind::kAllReduce, "any", kAnyRanks, 16U << 10, Algorithm::kFlat},
-    {"hier", OpKind::kAllReduce, "any", kAnyRanks, kAnyBytes, Algorithm::kTwoLevel},
-    {"hier", OpKind::kBroadcast, "any", kAnyRanks, kAnyBytes, Algorithm::kTwoLevel},
-}};
-
-bool has_word(std::string_view words, std::string_view word) {
-  for (const std::string& one : split(words, ' ')) {
-    if (one == word) return true;
-  }
-  return false;
+bool is_possible(const AlgorithmRow& row, const Situation& situation) {
+  return row.reduction == situation.reduction && row.device == situation.device &&
+         (row.only == nullptr || row.only->holds(situation));
 }
 
-// "hier(shm+gloo)" is "hier".
-std::string_view family(std::string_view backend) { return backend.substr(0, backend.find('(')); }
-
-bool fits(const Rule& rule, const Situation& situation) {
-  const std::string_view device = situation.device == DeviceKind::kCpu ? "cpu" : "cuda";
-  return rule.kind == situation.kind && situation.bytes <= rule.max_bytes &&
-         situation.ranks <= rule.max_ranks && (rule.device == "any" || rule.device == device) &&
-         has_word(rule.backends, family(situation.backend));
+bool is_within(const AlgorithmRow& row, const Situation& situation) {
+  return situation.bytes <= row.most_bytes && situation.ranks <= row.most_ranks;
 }
 
-Algorithm parse_algorithm(const std::string& name, OpKind kind) {
-  std::vector<std::string> known;
-  if (kind != OpKind::kAllToAll) known.emplace_back("inline");
-  for (const Rule& rule : kRules) {
-    if (rule.kind == kind) known.emplace_back(name_of(rule.algorithm));
-  }
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    const bool has = std::find(known.begin(), known.end(), name) != known.end();
-    if (kNames[i] == name && has) return static_cast<Algorithm>(i);
-  }
-  throw UsageError(fmt::format("algorithm: '{}' has no '{}'; it has {}", name_of(kind), name,
-                               fmt::join(known, ", ")));
+// Everything by which a row is chosen.
+uint64_t hash_row(const AlgorithmRow& row, uint64_t seed) {
+  const std::array<uint64_t, 6> numbers = {
+      index_of(row.kind),
+      static_cast<uint64_t>(row.algorithm),
+      row.most_bytes,
+      static_cast<uint64_t>(row.most_ranks),
+      static_cast<uint64_t>(row.reduction),
+      static_cast<uint64_t>(row.device),
+  };
+  seed = hash_bytes(numbers.data(), sizeof(numbers), seed);
+  if (row.only == nullptr) return seed;
+  return hash_bytes(row.only->words.data(), row.only->words.size(), seed);
 }
 
-OpKind parse_kind(const std::string& name) {
-  for (OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllGather,
-                      OpKind::kBroadcast, OpKind::kAllToAll}) {
-    if (name_of(kind) == name) return kind;
-  }
-  throw UsageError(fmt::format("algorithm: unknown operation '{}'", name));
+std::string operation_of(const AlgorithmRow& row) {
+  return fmt::format("{}{}", name_of(row.kind), row.reduction == Reduction::kExact ? " exact" : "");
 }
 
 }  // namespace
 
 std::string_view name_of(Algorithm algorithm) { return kNames.at(static_cast<size_t>(algorithm)); }
 
-AlgorithmTable::AlgorithmTable(const std::string& override_text, size_t inline_bytes)
-    : inline_bytes_(inline_bytes),
-      fingerprint_(
-          static_cast<uint32_t>(hash_text(fmt::format("{}|{}", override_text, inline_bytes)))) {
-  for (const std::string& item : split(override_text, ',')) {
-    const size_t equals = item.find('=');
-    require(equals != std::string::npos,
-            fmt::format("algorithm: expected operation=algorithm, got '{}'", item));
-    const OpKind kind = parse_kind(item.substr(0, equals));
-    overrides_.push_back({kind, parse_algorithm(item.substr(equals + 1), kind)});
+std::string override_of(const AlgorithmRow& row) {
+  return fmt::format("{}={}", name_of(row.kind), name_of(row.algorithm));
+}
+
+AlgorithmTable::AlgorithmTable(std::vector<AlgorithmRow> rows, std::string_view backend,
+                               std::string_view overrides)
+    : rows_(std::move(rows)) {
+  std::stable_sort(rows_.begin(), rows_.end(),
+                   [](const auto& a, const auto& b) { return a.kind < b.kind; });
+  uint64_t hash = 0;
+  for (const AlgorithmRow& row : rows_) {
+    ++first_[index_of(row.kind) + 1];
+    hash = hash_row(row, hash);
   }
+  for (size_t kind = 0; kind < kKinds; ++kind) first_[kind + 1] += first_[kind];
+  for (const std::string& one : split(overrides, ',')) add_override(backend, one);
+  for (const auto& one : overrides_) {
+    const uint8_t word = one ? static_cast<uint8_t>(*one) : 0xff;
+    hash = hash_bytes(&word, sizeof(word), hash);
+  }
+  fingerprint_ = static_cast<uint32_t>(hash ^ (hash >> 32));
+}
+
+void AlgorithmTable::add_override(std::string_view backend, const std::string& text) {
+  std::vector<std::string> known;
+  for (const AlgorithmRow& row : rows_) {
+    const std::string word = override_of(row);
+    if (word == text) {
+      auto& place = overrides_[index_of(row.kind)];
+      require(!place || place == row.algorithm,
+              fmt::format("algorithm: {} is there twice", name_of(row.kind)));
+      place = row.algorithm;
+      return;
+    }
+    if (std::find(known.begin(), known.end(), word) == known.end()) known.push_back(word);
+  }
+  throw UsageError(fmt::format("algorithm: backend {} has no {}; it has {}", backend, text,
+                               fmt::join(known, ", ")));
+}
+
+const AlgorithmRow* AlgorithmTable::find(const Situation& situation) const {
+  const size_t kind = index_of(situation.kind);
+  const std::span<const AlgorithmRow> rows(rows_.data() + first_[kind],
+                                           first_[kind + 1] - first_[kind]);
+  if (overrides_[kind]) {
+    for (const AlgorithmRow& row : rows) {
+      if (row.algorithm == *overrides_[kind] && is_possible(row, situation)) return &row;
+    }
+  }
+  for (const AlgorithmRow& row : rows) {
+    if (is_possible(row, situation) && is_within(row, situation)) return &row;
+  }
+  return nullptr;
 }
 
 Algorithm AlgorithmTable::choose(const Situation& situation) const {
-  const bool in_place = situation.reachable && situation.kind == OpKind::kAllReduce;
-  const uint64_t limit =
-      in_place ? std::min<uint64_t>(inline_bytes_, kInlineReachable) : inline_bytes_;
-  const bool fits_inline = situation.bytes <= limit && situation.kind != OpKind::kAllToAll;
-  for (const Override& one : overrides_) {
-    if (one.kind != situation.kind) continue;
-    const bool can_inline = situation.bytes <= inline_bytes_;
-    if (one.algorithm != Algorithm::kInline || can_inline) return one.algorithm;
-  }
-  if (fits_inline) return Algorithm::kInline;
-  for (const Rule& rule : kRules) {
-    if (fits(rule, situation)) return rule.algorithm;
-  }
-  return Algorithm::kDefault;
+  const AlgorithmRow* row = find(situation);
+  if (row == nullptr)
+    throw Error(fmt::format("no algorithm was published for {}", name_of(situation.kind)));
+  return row->algorithm;
 }
 
-std::string AlgorithmTable::print() {
-  std::string text = fmt::format("{:<16} {:<15} {:<7} {:>6} {:>9}  {}\n", "operation", "backend",
-                                 "device", "ranks", "up to", "algorithm");
-  text += fmt::format("{:<16} {:<15} {:<7} {:>6} {:>9}  {}\n", "all but a2a", kShared, "any", "any",
-                      "64 KB", "inline");
-  text += fmt::format("{:<16} {:<15} {:<7} {:>6} {:>9}  {}\n", "  on the heap", kShared, "any",
-                      "any", "8 KB", "inline (all_reduce)");
-  text += fmt::format("{:<16} {:<15} {:<7} {:>6} {:>9}  {}\n", "all but a2a", "gloo mpi hier",
-                      "any", "any", "384 B", "inline");
-  for (const Rule& rule : kRules) {
-    text += fmt::format("{:<16} {:<15} {:<7} {:>6} {:>9}  {}\n", name_of(rule.kind), rule.backends,
-                        rule.device,
-                        rule.max_ranks == kAnyRanks ? "any" : fmt::format("<= {}", rule.max_ranks),
-                        rule.max_bytes == kAnyBytes ? "any" : format_bytes(rule.max_bytes),
-                        name_of(rule.algorithm));
+std::string print_algorithms(std::span<const Published> all) {
+  constexpr std::string_view kLine = "  {:<17} {:<7} {:>6} {:>8}  {:<10} {}\n";
+  const auto line = [&](const auto&... cells) {
+    std::string text = fmt::format(fmt::runtime(kLine), cells...);
+    text.erase(text.find_last_not_of(" \n") + 1);
+    return text + "\n";
+  };
+  std::string text = line("operation", "device", "ranks", "up to", "algorithm", "only");
+  for (const Published& one : all) {
+    text += one.backends + (one.remark.empty() ? "" : fmt::format(" ({})", one.remark)) + "\n";
+    for (const AlgorithmRow& row : one.rows) {
+      text += line(operation_of(row), row.device == DeviceKind::kCpu ? "cpu" : "cuda",
+                   row.most_ranks == kAnyRanks ? "any" : fmt::format("<= {}", row.most_ranks),
+                   row.most_bytes == kAnyBytes ? "any" : format_bytes(row.most_bytes),
+                   name_of(row.algorithm), row.only == nullptr ? "" : row.only->words);
+    }
   }
   return text +
-         "The first line that fits is taken; operations without a line have one way only.\n"
-         "Override with --algorithm or HORON_ALGORITHM, e.g. all_reduce=two_shot,broadcast=tree.\n";
+         "The first line of a backend that fits is taken. Device memory without a line of its own "
+         "goes through the host.\n"
+         "--algorithm or HORON_ALGORITHM goes before, beyond 'ranks' and 'up to' as well, where "
+         "'only' holds, e.g. all_reduce=two_shot,broadcast=tree.\n";
 }
 
 }  // namespace horon

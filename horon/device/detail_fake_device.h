@@ -16,6 +16,7 @@ namespace horon {
 
 class FakeDevice final : public DeviceRuntime {
  public:
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
   int device_count() const override { return 1; }
   std::string describe() const override { return "a fake"; }
 

@@ -20,6 +20,7 @@ class CpuStream final : public Stream {
 
 class CpuRuntime final : public DeviceRuntime {
  public:
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
   int device_count() const override { return 1; }
   std::string describe() const override {
     return fmt::format("{} usable cores", usable_cores().size());

@@ -27,6 +27,7 @@ class Stream {
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
+  virtual DeviceKind kind() const = 0;
   virtual int device_count() const = 0;
   virtual std::string describe() const = 0;  // "NVIDIA H200, 139.8 GB"
   virtual OwnedBuffer allocate(uint64_t count, DType dtype, int device) = 0;

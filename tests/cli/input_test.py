@@ -1,6 +1,7 @@
 """Bad input to the program: one line that says what and where, exit code 2, and nothing is started."""
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
@@ -101,6 +102,29 @@ class Settings(InputTest):
         self.refuse_run("--config", "", says="''")
         for flag in ("--knobs", "--knobs-md", "--algorithms"):
             self.refuse("info", flag, "--config", "nowhere", says="'nowhere'")
+
+    def test_algorithms_that_nobody_has(self):
+        for bad in ("all_reduce=magic", "all_to_all=inline", "all_reduce=two_shot,broadcast=two_shot"):
+            self.refuse_run(env={"HORON_ALGORITHM": bad}, says=["HORON_ALGORITHM", bad.split(",")[-1]])
+
+    def test_algorithms_that_the_backend_lacks(self):
+        for backend, lacks, has in (("shm", "all_reduce=two_shot", "all_reduce=in_place, all_reduce=windows"),
+                                    ("gloo", "broadcast=two_level", "broadcast=tree, broadcast=scatter"),
+                                    ("hier", "all_reduce=one_shot", "all_reduce=two_level, all_reduce=flat")):
+            says = [f"{backend} has no {lacks}; it has ", has]
+            self.refuse_run("--backend", backend, "--algorithm", lacks, says=says)
+            self.refuse("bench", "allreduce", "--backends", backend, "--algorithm", lacks, says=says)
+        self.refuse("demo", "--algorithm", "all_reduce=two_shot", says=["has no all_reduce=two_shot; it has "])
+
+    def test_algorithms_are_printed_as_published(self):
+        shown = self.accept("info", "--algorithms", "--parts", "/nowhere", "--inline-bytes", "4KB")
+        self.assertIn("nccl (absent", shown)
+        self.assertRegex(shown, r"all_reduce +cpu +any +4 KB +inline")
+        knobs = self.accept("info", "--knobs-md")
+        allowed = re.findall(r"\b\w+=\w+", re.search(r"\| `algorithm` .*", knobs)[0].split("|")[5])
+        for one in allowed:
+            operation, algorithm = one.split("=")
+            self.assertRegex(shown, rf"(?m)^  {operation}( exact)? +(cpu|cuda) .* {algorithm}\b")
 
     def test_words_in_any_case_and_quotes(self):
         file = self.write("settings", "backend = SHM\nlog_level = \"Warning\"\ntimeline = 'a # b'\ntimeout=\"7s\" # so\n"

@@ -368,6 +368,7 @@ std::vector<Check> behaviour_checks() {
                                {"many_groups", many_groups},
                                {"once_on_each_host", once_on_each_host}};
   for (Check& one : exact_checks()) checks.push_back(std::move(one));
+  for (Check& one : algorithm_checks()) checks.push_back(std::move(one));
   return checks;
 }
 

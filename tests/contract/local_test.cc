@@ -4,6 +4,7 @@
 
 #include <future>
 #include <mutex>
+#include <set>
 
 #include "horon/comm/bootstrap.h"
 #include "tests/contract/suite.h"
@@ -35,26 +36,59 @@ TEST_P(LocalContract, Behaviour) { run_all(behaviour_checks(), GetParam()); }
 // all of them.
 class ThreadContract : public testing::TestWithParam<const char*> {};
 
-TEST_P(ThreadContract, Behaviour) {
-  const int size = 4;
+// What each rank found wrong.
+std::vector<std::string> run_threads(const std::string& backend, int size,
+                                     const std::string& algorithm,
+                                     const std::function<std::string(Context&)>& body) {
   const auto store = make_memory_store();
   std::vector<std::future<std::string>> ranks;
   for (int rank = 0; rank < size; ++rank) {
-    ranks.push_back(std::async(std::launch::async, [&store, rank] {
+    ranks.push_back(std::async(std::launch::async, [&, rank] {
       BootstrapInfo info;
       info.rank = rank;
       info.size = size;
       info.store = store;
-      info.knobs.set("backend", GetParam(), "test");
+      info.knobs.set("backend", backend, "test");
       info.knobs.set("heap_bytes", "64MB", "test");
-      if (std::string(GetParam()) == "hier")
-        info.knobs.set("host_id", fmt::format("host{}", rank % 2), "test");
+      info.knobs.set("algorithm", algorithm, "test");
+      if (backend == "hier") info.knobs.set("host_id", fmt::format("host{}", rank % 2), "test");
       const auto comm = make_communicator(info);
       Context context{*comm, nullptr};
-      return fmt::format("{}", fmt::join(run(behaviour_checks(), context), "; "));
+      return body(context);
     }));
   }
-  for (auto& rank : ranks) EXPECT_EQ(rank.get(), "");
+  std::vector<std::string> found;
+  for (auto& rank : ranks) found.push_back(rank.get());
+  return found;
+}
+
+TEST_P(ThreadContract, Behaviour) {
+  for (const std::string& found : run_threads(GetParam(), 4, "", [](Context& context) {
+         return fmt::format("{}", fmt::join(run(behaviour_checks(), context), "; "));
+       }))
+    EXPECT_EQ(found, "");
+}
+
+// Every algorithm that the backend has, asked for by name.
+TEST_P(ThreadContract, AlgorithmOverrides) {
+  std::vector<AlgorithmRow> rows;
+  run_threads(GetParam(), 1, "", [&](Context& context) {
+    rows = context.comm.algorithms();
+    return "";
+  });
+  std::set<std::pair<std::string, Reduction>> done;
+  for (const AlgorithmRow& row : rows) {
+    if (!done.emplace(override_of(row), row.reduction).second) continue;
+    const auto found = run_threads(GetParam(), 3, override_of(row), [&](Context& context) {
+      try {
+        check_override(context, row);
+      } catch (const std::exception& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    });
+    for (const std::string& one : found) EXPECT_EQ(one, "");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ThreadContract, testing::Values("shm", "gloo", "hier"),

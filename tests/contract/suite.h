@@ -25,7 +25,12 @@ struct Check {
 // Sums, averages, minima, ... of all types and many sizes; segments; gathers; broadcasts;
 // transposes.
 std::vector<Check> operation_checks();
-// Groups of operations, join, sub-groups, asynchrony, mismatches, and exact_checks().
+// Every row of the backend's table of algorithms that so many ranks come to.
+std::vector<Check> algorithm_checks();
+// With this row as the override: it is gone by, and gives what it should. Host memory.
+void check_override(Context& context, const AlgorithmRow& row);
+// Groups of operations, join, sub-groups, asynchrony, mismatches, exact_checks() and
+// algorithm_checks().
 std::vector<Check> behaviour_checks();
 // Exact sums of all types and ways to hold them.
 std::vector<Check> exact_checks();

@@ -25,6 +25,8 @@ job() { # BACKEND RANKS HOSTS CHECKS
 "$prefix/bin/horon" info
 for checks in operations behaviour runtime; do
   job nccl 1 0 "$checks"
+  job auto 1 0 "$checks" # nccl: the rank has the GPU for itself
+  job auto 2 0 "$checks" # shm: two ranks, one GPU
   job self 1 0 "$checks"
   for ranks in 2 3 4; do job shm "$ranks" 0 "$checks"; done
   job gloo 2 0 "$checks"

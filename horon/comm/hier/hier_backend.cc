@@ -16,6 +16,16 @@ constexpr uint64_t kGrain = 64;  // elements
 constexpr Milliseconds kGrace{300};
 constexpr uint64_t kWindowBytes = 64U << 20;
 
+constexpr Condition kNobodyJoined{"nobody has joined",
+                                  [](const Situation& situation) { return situation.everybody; }};
+// Rounding between the levels would cost 16-bit floats a bit, and integer averages their meaning.
+constexpr Condition kTwoRoundings{
+    "nobody has joined; no f16, bf16, average of integers", [](const Situation& situation) {
+      const bool narrow = situation.dtype == DType::kF16 || situation.dtype == DType::kBF16;
+      const bool integer_average = situation.op == ReduceOp::kAverage && !is_float(situation.dtype);
+      return situation.everybody && !narrow && !integer_average;
+    }};
+
 uint64_t derive(uint64_t id, uint64_t role) { return (id ^ role * 0x9e3779b97f4a7c15ULL) | 1; }
 
 // Members of a group by host, as indices into the group; hosts without a member are left out.
@@ -37,6 +47,7 @@ class HierChannel final : public Channel {
         hosts_(split_by_host(topology, members_)),
         backend_(std::move(local)),
         transport_(cross),
+        local_ways_(backend_->algorithms()),
         flat_(cross, members_, derive(id, 1)),
         headers_(members_.size()),
         frames_(members_.size() * P2pChannel::kFrameBytes) {
@@ -92,60 +103,46 @@ class HierChannel final : public Channel {
 
   void all_reduce(const Round& round, BufferView data, ReduceOp op) override {
     guarded([&] {
-      two_levels(round, data, op) ? reduce_two_levels(round, data, op)
-                                  : flat_.all_reduce(round, data, op);
+      if (round.algorithm == Algorithm::kTwoLevel) return reduce_two_levels(round, data, op);
+      flat_.all_reduce(flat(round, OpKind::kAllReduce), data, op);
     });
   }
   void reduce_scatter(const Round& round, BufferView in, BufferView out,
                       std::span<const uint64_t> offsets, ReduceOp op) override {
-    guarded([&] { flat_.reduce_scatter(round, in, out, offsets, op); });
+    guarded(
+        [&] { flat_.reduce_scatter(flat(round, OpKind::kReduceScatter), in, out, offsets, op); });
   }
   void all_gather(const Round& round, BufferView in, BufferView out,
                   std::span<const uint64_t> offsets) override {
-    guarded([&] { flat_.all_gather(round, in, out, offsets); });
+    guarded([&] { flat_.all_gather(flat(round, OpKind::kAllGather), in, out, offsets); });
   }
   void all_to_all(const Round& round, BufferView in, BufferView out,
                   const std::vector<std::vector<uint64_t>>& sends) override {
-    guarded([&] { flat_.all_to_all(round, in, out, sends); });
+    guarded([&] { flat_.all_to_all(flat(round, OpKind::kAllToAll), in, out, sends); });
   }
   void reduce_tree(const Round& round, const TreeCall& call) override {
-    guarded([&] { flat_.reduce_tree(round, call); });
+    guarded([&] { flat_.reduce_tree(flat(round, OpKind::kAllReduce, Reduction::kExact), call); });
   }
 
-  // The root's host first (its leader needs the data), then the leaders, then the other hosts.
   void broadcast(const Round& round, BufferView data, int root) override {
-    if (!all_active(round) || round.algorithm == Algorithm::kFlat)
-      return guarded([&] { flat_.broadcast(round, data, root); });
     guarded([&] {
-      const auto host = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& one) {
-        return std::find(one.begin(), one.end(), root) != one.end();
-      });
-      const bool is_here = *host == mine_;
-      const size_t width = size_of(data.dtype);
-      for (uint64_t lo = 0; lo < data.count; lo += kWindowBytes / width) {
-        const BufferView part =
-            data.slice(lo, std::min<uint64_t>(kWindowBytes / width, data.count - lo));
-        const LocalRound local(*this, round, lo * width);
-        if (is_here) local_->broadcast(local.round, part, position_in(*host, root));
-        if (leaders_) {
-          const AllOf all(hosts_.size(), round);
-          leaders_->broadcast(all.round, part, static_cast<int>(host - hosts_.begin()));
-        }
-        if (is_here) continue;
-        local_->arrive(round.headers[index_], {},
-                       round.timeout);  // nobody reads before the leader has it
-        local_->broadcast(local.round, part, 0);
-      }
+      if (round.algorithm == Algorithm::kTwoLevel) return broadcast_two_levels(round, data, root);
+      flat_.broadcast(flat(round, OpKind::kBroadcast), data, root);
     });
   }
 
  private:
-  // A round of everybody on one of our inner channels.
+  // A round of everybody on one of our inner channels, whose own list says which way.
   struct AllOf {
-    AllOf(size_t count, const Round& outer)
-        : active(count), round{{}, {}, outer.timeout, Algorithm::kDefault} {
+    AllOf(size_t count, Milliseconds timeout)
+        : active(count), round{{}, {}, timeout, Algorithm::kFlat} {
       for (size_t i = 0; i < count; ++i) active[i] = static_cast<int>(i);
       round.active = active;
+    }
+    const Round& by(const AlgorithmTable& ways, Situation situation) {
+      situation.ranks = static_cast<int>(active.size());
+      round.algorithm = ways.choose(situation);
+      return round;
     }
     std::vector<int> active;
     Round round;
@@ -155,12 +152,17 @@ class HierChannel final : public Channel {
     LocalRound(const HierChannel& channel, const Round& outer, uint64_t skip)
         : LocalRound(channel, outer, std::vector<uint64_t>(channel.mine_.size(), skip)) {}
     LocalRound(const HierChannel& channel, const Round& outer, const std::vector<uint64_t>& skips)
-        : AllOf(channel.mine_.size(), outer) {
+        : AllOf(channel.mine_.size(), outer.timeout) {
       for (size_t i = 0; i < channel.mine_.size(); ++i) {
         headers.push_back(outer.headers[channel.mine_[i]]);
         if (headers.back().address != kNoAddress) headers.back().address += skips[i];
       }
       round.headers = headers;
+    }
+    bool is_reachable(size_t member) const { return headers[member].address != kNoAddress; }
+    bool all_reachable() const {
+      return std::all_of(headers.begin(), headers.end(),
+                         [](const Header& one) { return one.address != kNoAddress; });
     }
     std::vector<Header> headers;
   };
@@ -200,8 +202,10 @@ class HierChannel final : public Channel {
     }
     const BufferView all_frames = view_of(packed);
     const auto me = static_cast<size_t>(leaders_->index());
-    AllOf all(hosts_.size(), {{}, {}, timeout, Algorithm::kDefault});
-    leaders_->all_gather(all.round, all_frames.slice(offsets[me], counts[me]), all_frames, offsets);
+    AllOf all(hosts_.size(), timeout);
+    leaders_->all_gather(
+        all.by(cross_ways_, {.kind = OpKind::kAllGather, .bytes = all_frames.bytes()}),
+        all_frames.slice(offsets[me], counts[me]), all_frames, offsets);
     for (size_t h = 0; h < hosts_.size(); ++h) {
       for (size_t i = 0; i < hosts_[h].size(); ++i) {
         std::memcpy(frame(hosts_[h][i]), packed.data() + offsets[h] + i * kBytes, kBytes);
@@ -209,13 +213,47 @@ class HierChannel final : public Channel {
     }
   }
 
-  bool all_active(const Round& round) const { return round.active.size() == members_.size(); }
+  // The same round between all ranks, hosts or not.
+  Round flat(const Round& round, OpKind kind, Reduction reduction = Reduction::kFast) const {
+    if (round.algorithm != Algorithm::kFlat) refuse(round, kind);
+    Situation situation{.kind = kind, .reduction = reduction};
+    situation.ranks = static_cast<int>(round.active.size());
+    for (int member : round.active) {
+      const Header& header = round.headers[member];
+      situation.bytes = std::max(situation.bytes, header.count * size_of(header.dtype));
+    }
+    Round inner = round;
+    inner.algorithm = cross_ways_.choose(situation);
+    return inner;
+  }
 
-  // Rounding between the levels would cost 16-bit floats a bit, and integer averages their meaning.
-  bool two_levels(const Round& round, const BufferView& data, ReduceOp op) const {
-    const bool narrow = data.dtype == DType::kF16 || data.dtype == DType::kBF16;
-    const bool integer_average = op == ReduceOp::kAverage && !is_float(data.dtype);
-    return round.algorithm != Algorithm::kFlat && all_active(round) && !narrow && !integer_average;
+  // The root's host first (its leader needs the data), then the leaders, then the other hosts.
+  void broadcast_two_levels(const Round& round, BufferView data, int root) {
+    const auto host = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& one) {
+      return std::find(one.begin(), one.end(), root) != one.end();
+    });
+    const bool is_here = *host == mine_;
+    const int local_root = is_here ? position_in(*host, root) : 0;
+    const size_t width = size_of(data.dtype);
+    for (uint64_t lo = 0; lo < data.count; lo += kWindowBytes / width) {
+      const BufferView part =
+          data.slice(lo, std::min<uint64_t>(kWindowBytes / width, data.count - lo));
+      const Situation situation{.kind = OpKind::kBroadcast, .bytes = part.bytes()};
+      LocalRound local(*this, round, lo * width);
+      Situation inside = situation;
+      inside.reachable = local.is_reachable(static_cast<size_t>(local_root));
+      local.by(local_ways_, inside);
+      if (is_here) local_->broadcast(local.round, part, local_root);
+      if (leaders_) {
+        AllOf all(hosts_.size(), round.timeout);
+        leaders_->broadcast(all.by(cross_ways_, situation), part,
+                            static_cast<int>(host - hosts_.begin()));
+      }
+      if (is_here) continue;
+      local_->arrive(round.headers[index_], {},
+                     round.timeout);  // nobody reads before the leader has it
+      local_->broadcast(local.round, part, local_root);
+    }
   }
 
   // In windows, so that members that only wait for the others meet them often: each is progress.
@@ -234,19 +272,26 @@ class HierChannel final : public Channel {
     runs.resize(mine_.size() + 1, data.count);  // members beyond the rails own nothing
     const BufferView share = data.slice(runs[position_], runs[position_ + 1] - runs[position_]);
     const ReduceOp inner = op == ReduceOp::kAverage ? ReduceOp::kSum : op;
-    const LocalRound whole(*this, round, skip);
-    local_->reduce_scatter(whole.round, data, share, runs, inner);
+    LocalRound whole(*this, round, skip);
+    local_->reduce_scatter(whole.by(local_ways_, {.kind = OpKind::kReduceScatter,
+                                                  .bytes = data.bytes(),
+                                                  .reachable = whole.all_reachable()}),
+                           data, share, runs, inner);
     if (rail_) {
-      const AllOf all(hosts_.size(), round);
-      rail_->all_reduce(all.round, share, inner);
+      AllOf all(hosts_.size(), round.timeout);
+      rail_->all_reduce(all.by(cross_ways_, {.kind = OpKind::kAllReduce, .bytes = share.bytes()}),
+                        share, inner);
       if (op == ReduceOp::kAverage) divide(share, static_cast<uint32_t>(members_.size()));
     }
     std::vector<uint64_t> skips(runs.begin(), runs.end() - 1);
     for (uint64_t& one : skips) one = one * width + skip;
     // A meeting first: nobody may read a share before its owner has finished it.
-    const LocalRound shares(*this, round, skips);
+    LocalRound shares(*this, round, skips);
     local_->arrive(round.headers[index_], {}, round.timeout);
-    local_->all_gather(shares.round, share, data, runs);
+    local_->all_gather(shares.by(local_ways_, {.kind = OpKind::kAllGather,
+                                               .bytes = data.bytes(),
+                                               .reachable = shares.all_reachable()}),
+                       share, data, runs);
   }
 
   static void divide(const BufferView& data, uint32_t by) {
@@ -282,6 +327,8 @@ class HierChannel final : public Channel {
   size_t rails_ = 1;  // local ranks that talk to other hosts
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Transport> transport_;
+  AlgorithmTable local_ways_;
+  AlgorithmTable cross_ways_{P2pChannel::algorithms()};
   P2pChannel flat_;
   std::unique_ptr<Channel> local_;
   std::unique_ptr<P2pChannel> leaders_;  // only on the first member of a host
@@ -314,6 +361,7 @@ class HierBackend final : public Backend {
     local_->mark_dead(failure);
     cross_->mark_dead(failure);
   }
+  std::vector<AlgorithmRow> algorithms() const override { return hier_algorithms(); }
 
  private:
   Topology topology_;
@@ -322,6 +370,35 @@ class HierBackend final : public Backend {
 };
 
 }  // namespace
+
+std::vector<AlgorithmRow> hier_algorithms() {
+  using enum OpKind;
+  using enum Algorithm;
+  constexpr uint64_t kSmall = P2pChannel::kFrameBytes - sizeof(Header);
+  constexpr Reduction kExact = Reduction::kExact;
+  return {
+      {.kind = kAllReduce, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      // Smallest ones in a group: their sums have always been made in this order.
+      {.kind = kAllReduce, .algorithm = kTwoLevel, .only = &kTwoRoundings, .most_bytes = kSmall},
+      {.kind = kAllReduce, .algorithm = kFlat, .most_bytes = 16U << 10},
+      {.kind = kAllReduce, .algorithm = kTwoLevel, .only = &kTwoRoundings},
+      {.kind = kAllReduce, .algorithm = kFlat},
+      {.kind = kAllReduce,
+       .algorithm = kInline,
+       .only = &kFitsHeader,
+       .most_bytes = kSmall,
+       .reduction = kExact},
+      {.kind = kAllReduce, .algorithm = kFlat, .reduction = kExact},
+      {.kind = kReduceScatter, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      {.kind = kReduceScatter, .algorithm = kFlat},
+      {.kind = kAllGather, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      {.kind = kAllGather, .algorithm = kFlat},
+      {.kind = kBroadcast, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      {.kind = kBroadcast, .algorithm = kTwoLevel, .only = &kNobodyJoined},
+      {.kind = kBroadcast, .algorithm = kFlat},
+      {.kind = kAllToAll, .algorithm = kFlat},
+  };
+}
 
 std::unique_ptr<Backend> make_hier_backend(const Topology& topology, std::unique_ptr<Backend> local,
                                            std::shared_ptr<Transport> cross) {

@@ -14,7 +14,7 @@
 #include "horon/base/error.h"
 #include "horon/base/version.h"
 #include "horon/comm/channel.h"
-#include "horon/device/mirror.h"
+#include "horon/comm/nccl/nccl_part.h"
 
 namespace horon {
 namespace {
@@ -69,19 +69,6 @@ std::optional<ncclRedOp_t> op_of(ReduceOp op) {
   return std::nullopt;
 }
 
-// What NCCL does as we document it: an average of small integers would overflow in its sum, 16-bit
-// floats are accumulated in 16 bits, and NaN is not passed on by its min and max.
-bool has_native(const Header& header) {
-  if (header.reduction == Reduction::kExact || !type_of(header.dtype)) return false;
-  if (header.kind == OpKind::kBroadcast || header.kind == OpKind::kAllGather) return true;
-  if (header.kind != OpKind::kAllReduce) return false;
-  const bool wide = header.dtype == DType::kF32 || header.dtype == DType::kF64;
-  if (wide)
-    return header.op == ReduceOp::kSum || header.op == ReduceOp::kAverage ||
-           header.op == ReduceOp::kProduct;
-  return !is_float(header.dtype) && header.op != ReduceOp::kAverage;
-}
-
 class NcclChannel final : public Channel {
  public:
   NcclChannel(std::unique_ptr<Channel> inner, std::shared_ptr<Backend> backend,
@@ -107,19 +94,15 @@ class NcclChannel final : public Channel {
   uint64_t address_of(const BufferView& view) const override { return inner_->address_of(view); }
 
   void all_reduce(const Round& round, BufferView data, ReduceOp op) override {
-    if (data.device.is_cpu()) return inner_->all_reduce(round, data, op);
-    if (!is_native(round))
-      return on_host(data, [&](const BufferView& host) { inner_->all_reduce(round, host, op); });
-    launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (!is_native(round)) return inner_->all_reduce(round, data, op);
+    launch(round, data, [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllReduce(data.data, data.data, data.count, *type_of(data.dtype), *op_of(op), comm,
                            stream);
     });
   }
   void broadcast(const Round& round, BufferView data, int root) override {
-    if (data.device.is_cpu()) return inner_->broadcast(round, data, root);
-    if (!is_native(round))
-      return on_host(data, [&](const BufferView& host) { inner_->broadcast(round, host, root); });
-    launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (!is_native(round)) return inner_->broadcast(round, data, root);
+    launch(round, data, [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclBroadcast(data.data, data.data, data.count, *type_of(data.dtype), root, comm,
                            stream);
     });
@@ -127,14 +110,8 @@ class NcclChannel final : public Channel {
   // Uneven sizes: one broadcast from each member, fused into one launch.
   void all_gather(const Round& round, BufferView in, BufferView out,
                   std::span<const uint64_t> offsets) override {
-    if (out.device.is_cpu()) return inner_->all_gather(round, in, out, offsets);
-    if (!is_native(round)) {
-      const HostMirror input(in, true, device_.get());
-      return on_host(out, [&](const BufferView& host) {
-        inner_->all_gather(round, input.view(), host, offsets);
-      });
-    }
-    launch(round, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (!is_native(round)) return inner_->all_gather(round, in, out, offsets);
+    launch(round, out, [&](ncclComm_t comm, cudaStream_t stream) {
       check(ncclGroupStart(), "group");
       for (int member = 0; member < size(); ++member) {
         const BufferView place = out.slice(offsets[member], offsets[member + 1] - offsets[member]);
@@ -147,7 +124,7 @@ class NcclChannel final : public Channel {
       return ncclGroupEnd();
     });
   }
-  // Never with device memory: takes_device_memory() says no.
+  // Never with device memory: there is no row for it.
   void reduce_scatter(const Round& round, BufferView in, BufferView out,
                       std::span<const uint64_t> offsets, ReduceOp op) override {
     inner_->reduce_scatter(round, in, out, offsets, op);
@@ -161,18 +138,13 @@ class NcclChannel final : public Channel {
   }
 
  private:
-  // A rank that has joined does not take part, and NCCL cannot do without it.
-  bool is_native(const Round& round) const { return round.active.size() == members_.size(); }
+  static bool is_native(const Round& round) { return round.algorithm == Algorithm::kNative; }
 
   template <typename Body>
-  void on_host(const BufferView& view, Body body) {
-    const HostMirror mirror(view, true, device_.get());
-    body(mirror.view());
-    mirror.write_back(device_.get());
-  }
-
-  template <typename Body>
-  void launch(const Round& round, Body body) {
+  void launch(const Round& round, const BufferView& data, Body body) {
+    require(data.count == 0 || data.device.index == gpu_,
+            fmt::format("nccl: the memory of this rank must be on its GPU, {}, not on {}", gpu_,
+                        data.device.index));
     check(cudaSetDevice(gpu_), "set device");
     connect(round);
     check(cudaDeviceSynchronize(), "wait for what the caller has queued");
@@ -259,7 +231,12 @@ class NcclBackend final : public Backend {
   }
   std::optional<Failure> failure() const override { return inner_->failure(); }
   void mark_dead(const Failure& failure) override { inner_->mark_dead(failure); }
-  bool takes_device_memory(const Header& header) const override { return has_native(header); }
+  std::vector<AlgorithmRow> algorithms() const override {
+    std::vector<AlgorithmRow> rows = nccl_algorithms();
+    const std::vector<AlgorithmRow> inner = inner_->algorithms();
+    rows.insert(rows.end(), inner.begin(), inner.end());
+    return rows;
+  }
 
  private:
   std::shared_ptr<Backend> inner_;

@@ -14,6 +14,9 @@ struct NcclOptions {
   std::vector<std::string> part_folders;
 };
 
+// What the part adds to the algorithms of `base`; known without it.
+std::vector<AlgorithmRow> nccl_algorithms();
+
 // `base` with device buffers reduced by NCCL where NCCL has the type and operation; headers, host
 // buffers and the rest go through `base`. Needs the nccl part and a GPU for each rank; `device` is
 // opened if it is null. Throws UsageError when the part, CUDA or a GPU is missing.

@@ -21,6 +21,7 @@ class P2pBackend final : public Backend {
   }
   void mark_dead(const Failure& failure) override { transport_->mark_dead(failure); }
   std::optional<Failure> failure() const override { return transport_->failure(); }
+  std::vector<AlgorithmRow> algorithms() const override { return P2pChannel::algorithms(); }
 
  private:
   std::shared_ptr<Transport> transport_;

@@ -20,7 +20,39 @@ int position_of(std::span<const int> active, int member) {
   return static_cast<int>(std::find(active.begin(), active.end(), member) - active.begin());
 }
 
+// Operations that have one way only.
+void expect(const Round& round, Algorithm algorithm, OpKind kind) {
+  if (round.algorithm != algorithm) refuse(round, kind);
+}
+
 }  // namespace
+
+std::vector<AlgorithmRow> P2pChannel::algorithms() {
+  using enum OpKind;
+  using enum Algorithm;
+  constexpr uint64_t kSmall = kFrameBytes - sizeof(Header);
+  constexpr Reduction kExact = Reduction::kExact;
+  return {
+      {.kind = kAllReduce, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      {.kind = kAllReduce, .algorithm = kOneShot, .most_bytes = 16U << 10, .most_ranks = 8},
+      {.kind = kAllReduce, .algorithm = kTwoShot},
+      {.kind = kAllReduce,
+       .algorithm = kInline,
+       .only = &kFitsHeader,
+       .most_bytes = kSmall,
+       .reduction = kExact},
+      {.kind = kAllReduce, .algorithm = kTwoShot, .reduction = kExact},
+      {.kind = kReduceScatter, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      {.kind = kReduceScatter, .algorithm = kOneShot},
+      {.kind = kAllGather, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      {.kind = kAllGather, .algorithm = kOneShot},
+      {.kind = kBroadcast, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
+      {.kind = kBroadcast, .algorithm = kTree, .most_bytes = 64U << 10},
+      {.kind = kBroadcast, .algorithm = kTree, .most_ranks = 2},
+      {.kind = kBroadcast, .algorithm = kScatter},
+      {.kind = kAllToAll, .algorithm = kOneShot},
+  };
+}
 
 P2pChannel::P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> members, uint64_t id)
     : transport_(std::move(transport)),
@@ -130,6 +162,11 @@ void P2pChannel::reduce_in_one_shot(const Round& round, BufferView data, ReduceO
 
 void P2pChannel::all_reduce(const Round& round, BufferView data, ReduceOp op) {
   if (round.algorithm == Algorithm::kOneShot) return reduce_in_one_shot(round, data, op);
+  expect(round, Algorithm::kTwoShot, OpKind::kAllReduce);
+  reduce_in_two_shots(round, data, op);
+}
+
+void P2pChannel::reduce_in_two_shots(const Round& round, BufferView data, ReduceOp op) {
   const uint64_t window = kWindowBytes / size_of(data.dtype);
   for (uint64_t lo = 0; lo < data.count; lo += window) {
     const BufferView part = data.slice(lo, std::min(window, data.count - lo));
@@ -142,15 +179,19 @@ void P2pChannel::all_reduce(const Round& round, BufferView data, ReduceOp op) {
       offsets[member + 1] = runs[k];
     }
     const uint64_t first = offsets[index_];
-    reduce_scatter(round, part, part.slice(first, offsets[index_ + 1] - first), offsets, op);
+    reduce_segments(round, part, part.slice(first, offsets[index_ + 1] - first), offsets, op);
     spread(round, part, runs);
   }
 }
 
-// Out may lie inside `in` (all_reduce): only this member's own segment is written, after all was
-// sent.
 void P2pChannel::reduce_scatter(const Round& round, BufferView in, BufferView out,
                                 std::span<const uint64_t> offsets, ReduceOp op) {
+  expect(round, Algorithm::kOneShot, OpKind::kReduceScatter);
+  reduce_segments(round, in, out, offsets, op);
+}
+
+void P2pChannel::reduce_segments(const Round& round, BufferView in, BufferView out,
+                                 std::span<const uint64_t> offsets, ReduceOp op) {
   const size_t width = size_of(in.dtype);
   const uint64_t window = kWindowBytes / width;
   uint64_t longest = 0;
@@ -191,6 +232,7 @@ void P2pChannel::reduce_scatter(const Round& round, BufferView in, BufferView ou
 
 void P2pChannel::all_gather(const Round& round, BufferView in, BufferView out,
                             std::span<const uint64_t> offsets) {
+  expect(round, Algorithm::kOneShot, OpKind::kAllGather);
   const BufferView mine = out.slice(offsets[index_], in.count);
   if (in.count != 0 && mine.data != in.data) std::memmove(mine.data, in.data, in.bytes());
   std::vector<Message> messages;
@@ -204,24 +246,30 @@ void P2pChannel::all_gather(const Round& round, BufferView in, BufferView out,
 }
 
 void P2pChannel::broadcast(const Round& round, BufferView data, int root) {
+  if (round.algorithm == Algorithm::kTree) return broadcast_by_tree(round, data, root);
+  expect(round, Algorithm::kScatter, OpKind::kBroadcast);
+  broadcast_by_scatter(round, data, root);
+}
+
+void P2pChannel::broadcast_by_scatter(const Round& round, BufferView data, int root) {
+  const auto runs = cut_evenly(data.count, round.active.size(), kGrain);
+  std::vector<Message> messages;
+  for (size_t k = 0; k < round.active.size(); ++k) {
+    const BufferView run = data.slice(runs[k], runs[k + 1] - runs[k]);
+    const int owner = round.active[k];
+    if (run.count == 0 || owner == root) continue;
+    if (index_ == root) messages.push_back(to(owner, run.data, run.bytes()));
+    if (index_ == owner) messages.push_back(from(root, run.data, run.bytes()));
+  }
+  exchange(messages, round.timeout);
+  spread(round, data, runs);
+}
+
+void P2pChannel::broadcast_by_tree(const Round& round, BufferView data, int root) {
   const auto n = static_cast<int>(round.active.size());
   const int root_at = position_of(round.active, root);
   const int me = (position_of(round.active, index_) - root_at + n) % n;
   const auto member_at = [&](int position) { return round.active[(position + root_at) % n]; };
-  if (round.algorithm != Algorithm::kTree && n > 2) {
-    const auto runs = cut_evenly(data.count, round.active.size(), kGrain);
-    std::vector<Message> messages;
-    for (int k = 0; k < n; ++k) {
-      const BufferView run = data.slice(runs[k], runs[k + 1] - runs[k]);
-      const int owner = round.active[k];
-      if (run.count == 0 || owner == root) continue;
-      if (index_ == root) messages.push_back(to(owner, run.data, run.bytes()));
-      if (index_ == owner) messages.push_back(from(root, run.data, run.bytes()));
-    }
-    exchange(messages, round.timeout);
-    spread(round, data, runs);
-    return;
-  }
   int step = 1;
   while (step < n) step *= 2;
   bool has_data = me == 0;
@@ -237,6 +285,7 @@ void P2pChannel::broadcast(const Round& round, BufferView data, int root) {
 
 void P2pChannel::all_to_all(const Round& round, BufferView in, BufferView out,
                             const std::vector<std::vector<uint64_t>>& sends) {
+  expect(round, Algorithm::kOneShot, OpKind::kAllToAll);
   std::vector<uint64_t> received(members_.size(), 0);
   for (int member : round.active) received[member] = sends[member][index_];
   const auto in_offsets = offsets_of(sends[index_]);
@@ -258,6 +307,7 @@ void P2pChannel::all_to_all(const Round& round, BufferView in, BufferView out,
 // As all_reduce, with complete nodes of the tree instead of whole contributions: what travels is
 // one array for each node, and a member whose shards are an aligned block has one.
 void P2pChannel::reduce_tree(const Round& round, const TreeCall& call) {
+  expect(round, Algorithm::kTwoShot, OpKind::kAllReduce);
   const size_t width = size_of(call.dtype);
   const uint64_t window = kWindowBytes / width;
   std::vector<TreeNode> leaves;

@@ -9,16 +9,17 @@
 
 namespace horon {
 
-// Collectives out of messages between pairs. Every active member owns a run of the elements, gets
-// that run from all others, reduces it in one pass, and sends the result to all: 2(n-1)/n of the
-// data on each wire, as a ring does, in two rounds instead of 2(n-1), and with one rounding for
-// 16-bit floats.
+// Collectives out of messages between pairs. In two shots every active member owns a run of the
+// elements, gets that run from all others, reduces it in one pass, and sends the result to all:
+// 2(n-1)/n of the data on each wire, as a ring does, in two rounds instead of 2(n-1), and with one
+// rounding for 16-bit floats. Small messages take fewer rounds and more bytes.
 class P2pChannel final : public Channel {
  public:
   static constexpr size_t kFrameBytes = 512;  // header and inline payload in one message
 
   P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> members, uint64_t id);
   ~P2pChannel() override;
+  static std::vector<AlgorithmRow> algorithms();
 
   int index() const override { return index_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -44,6 +45,12 @@ class P2pChannel final : public Channel {
   Message to(int member, const void* data, uint64_t bytes) const;
   Message from(int member, void* data, uint64_t bytes) const;
   void reduce_in_one_shot(const Round& round, BufferView data, ReduceOp op);
+  void reduce_in_two_shots(const Round& round, BufferView data, ReduceOp op);
+  // Out may lie inside `in`: only this member's own segment is written, after all was sent.
+  void reduce_segments(const Round& round, BufferView in, BufferView out,
+                       std::span<const uint64_t> offsets, ReduceOp op);
+  void broadcast_by_tree(const Round& round, BufferView data, int root);
+  void broadcast_by_scatter(const Round& round, BufferView data, int root);
   // The owners' runs of `out` to everybody.
   void spread(const Round& round, BufferView out, std::span<const uint64_t> runs);
 

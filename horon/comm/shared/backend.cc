@@ -26,6 +26,9 @@ class SharedBackend final : public Backend {
   }
   void mark_dead(const Failure& failure) override { world_->abort(failure); }
   std::optional<Failure> failure() const override { return world_->failure(); }
+  std::vector<AlgorithmRow> algorithms() const override {
+    return SharedChannel::algorithms(world_->options().inline_bytes);
+  }
 
  private:
   std::string name_;

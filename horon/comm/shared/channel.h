@@ -12,7 +12,7 @@
 namespace horon::shared {
 
 // Collectives over shared memory. Buffers that peers can reach (all of them among threads, the
-// communicator's heap among processes) are read and written in place; others go through a window.
+// communicator's heap among processes) are read and written in place; others go through windows.
 //
 // One operation, as every member sees it:
 //   arrive    header (and small payload) into my slot of this parity; barrier over all members
@@ -23,6 +23,8 @@ class SharedChannel final : public Channel {
  public:
   SharedChannel(std::shared_ptr<World> world, std::vector<int> members, uint64_t id);
   ~SharedChannel() override;
+  // What it has; `inline_bytes` travel with a header.
+  static std::vector<AlgorithmRow> algorithms(size_t inline_bytes);
 
   int index() const override { return index_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -46,7 +48,6 @@ class SharedChannel final : public Channel {
  private:
   Member& state(int member) const { return states_[member]; }
   char* stage(int member) const;
-  bool all_reachable(const Round& round) const;
   void reduce_in_place(const Round& round, std::span<char* const> buffers, uint64_t count,
                        const BufferView& like, ReduceOp op) const;
   void reduce_window(const Round& round, BufferView part, ReduceOp op);

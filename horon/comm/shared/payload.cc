@@ -12,6 +12,8 @@ namespace {
 // Windows of an all-reduce stay in the second-level cache of the cores that fill and read them.
 constexpr uint64_t kReduceWindow = 512U << 10;
 constexpr uint64_t kGrain = 64;  // elements: no two members write one cache line
+// Reducing in place costs a second meeting and saves the copy: measured, it pays from here on.
+constexpr uint64_t kInlineReachable = 8U << 10;
 
 int position_of(std::span<const int> active, int member) {
   return static_cast<int>(std::find(active.begin(), active.end(), member) - active.begin());
@@ -23,11 +25,34 @@ void copy_bytes(void* to, const void* from, uint64_t bytes) {
   if (bytes != 0 && to != from) std::memmove(to, from, bytes);
 }
 
+// The two ways that every operation has.
+bool is_in_place(const Round& round, OpKind kind) {
+  if (round.algorithm == Algorithm::kInPlace) return true;
+  if (round.algorithm != Algorithm::kWindows) refuse(round, kind);
+  return false;
+}
+
 }  // namespace
 
-bool SharedChannel::all_reachable(const Round& round) const {
-  return std::all_of(round.active.begin(), round.active.end(),
-                     [&](int member) { return round.headers[member].address != kNoAddress; });
+std::vector<AlgorithmRow> SharedChannel::algorithms(size_t inline_bytes) {
+  std::vector<AlgorithmRow> rows;
+  const auto add = [&](OpKind kind, Reduction reduction, uint64_t inline_in_place) {
+    const auto put = [&](Algorithm algorithm, const Condition* only, uint64_t most_bytes) {
+      rows.push_back({kind, algorithm, only, most_bytes, kAnyRanks, reduction, DeviceKind::kCpu});
+    };
+    const uint64_t first = std::min<uint64_t>(inline_in_place, inline_bytes);
+    if (first != 0) put(Algorithm::kInline, &kFitsHeader, first);
+    put(Algorithm::kInPlace, &kReachable, kAnyBytes);
+    if (first != 0 && first < inline_bytes) put(Algorithm::kInline, &kFitsHeader, inline_bytes);
+    put(Algorithm::kWindows, nullptr, kAnyBytes);
+  };
+  add(OpKind::kAllReduce, Reduction::kFast, kInlineReachable);
+  add(OpKind::kAllReduce, Reduction::kExact, kInlineReachable);
+  add(OpKind::kReduceScatter, Reduction::kFast, kAnyBytes);
+  add(OpKind::kAllGather, Reduction::kFast, kAnyBytes);
+  add(OpKind::kBroadcast, Reduction::kFast, kAnyBytes);
+  add(OpKind::kAllToAll, Reduction::kFast, 0);
+  return rows;
 }
 
 void SharedChannel::for_windows(uint64_t total, uint64_t window,
@@ -52,8 +77,8 @@ void SharedChannel::reduce_in_place(const Round& round, std::span<char* const> b
 }
 
 void SharedChannel::all_reduce(const Round& round, BufferView data, ReduceOp op) {
-  std::vector<char*> buffers;
-  if (all_reachable(round)) {
+  if (is_in_place(round, OpKind::kAllReduce)) {
+    std::vector<char*> buffers;
     for (int member : round.active)
       buffers.push_back(world_->resolve(round.headers[member].address));
     reduce_in_place(round, buffers, data.count, data, op);
@@ -100,7 +125,7 @@ void SharedChannel::reduce_window(const Round& round, BufferView part, ReduceOp 
 void SharedChannel::reduce_scatter(const Round& round, BufferView in, BufferView out,
                                    std::span<const uint64_t> offsets, ReduceOp op) {
   const size_t width = size_of(in.dtype);
-  const bool direct = all_reachable(round);
+  const bool direct = is_in_place(round, OpKind::kReduceScatter);
   const uint64_t window = kStageBytes / width / members_.size();
   uint64_t longest = 0;
   for (int member : round.active)
@@ -137,7 +162,7 @@ void SharedChannel::reduce_scatter(const Round& round, BufferView in, BufferView
 void SharedChannel::all_gather(const Round& round, BufferView in, BufferView out,
                                std::span<const uint64_t> offsets) {
   const size_t width = size_of(in.dtype);
-  const bool direct = all_reachable(round);
+  const bool direct = is_in_place(round, OpKind::kAllGather);
   uint64_t longest = 0;
   for (int member : round.active)
     longest = std::max(longest, offsets[member + 1] - offsets[member]);
@@ -162,7 +187,7 @@ void SharedChannel::all_gather(const Round& round, BufferView in, BufferView out
 void SharedChannel::broadcast(const Round& round, BufferView data, int root) {
   const size_t width = size_of(data.dtype);
   const uint64_t address = round.headers[root].address;
-  const bool direct = address != kNoAddress;
+  const bool direct = is_in_place(round, OpKind::kBroadcast);
   for_windows(data.count, direct ? data.count : kStageBytes / width, [&](uint64_t lo, uint64_t hi) {
     char* mine = static_cast<char*>(data.data) + lo * width;
     if (!direct) {
@@ -178,7 +203,7 @@ void SharedChannel::broadcast(const Round& round, BufferView data, int root) {
 void SharedChannel::all_to_all(const Round& round, BufferView in, BufferView out,
                                const std::vector<std::vector<uint64_t>>& sends) {
   const size_t width = size_of(in.dtype);
-  const bool direct = all_reachable(round);
+  const bool direct = is_in_place(round, OpKind::kAllToAll);
   const uint64_t window = kStageBytes / width / members_.size();
   uint64_t longest = 0;
   for (int from : round.active) {
@@ -211,21 +236,16 @@ void SharedChannel::all_to_all(const Round& round, BufferView in, BufferView out
   });
 }
 
-// Every member finishes the tree for its run of elements and writes it to all outputs: in place
-// where peers reach all nodes and outputs, else window by window, nodes and one output side by
-// side.
+// Every member finishes the tree for its run of elements and writes it to all outputs: in place, or
+// window by window, nodes and one output side by side.
 void SharedChannel::reduce_tree(const Round& round, const TreeCall& call) {
   const size_t width = size_of(call.dtype);
-  bool direct = true;
+  const bool direct = is_in_place(round, OpKind::kAllReduce);
   size_t most_nodes = 0;
   std::vector<TreeNode> leaves;
   for (int member : round.active) {
-    direct = direct && round.headers[member].out_address != kNoAddress;
     most_nodes = std::max(most_nodes, call.nodes[member].size());
-    for (const NodePlace& place : call.nodes[member]) {
-      direct = direct && place.address != kNoAddress;
-      leaves.push_back(place.node);
-    }
+    for (const NodePlace& place : call.nodes[member]) leaves.push_back(place.node);
   }
   const auto steps = plan_tree(leaves);
   const uint64_t window = direct ? call.out.count : kStageBytes / width / (most_nodes + 1);

@@ -38,6 +38,7 @@ class CudaStream final : public Stream {
 
 class CudaRuntime final : public DeviceRuntime {
  public:
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
   int device_count() const override {
     int count = 0;
     check(cudaGetDeviceCount(&count), "count devices");

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace horon::testing_support {
+
+// How often this thread has called `new` so far. The program is linked with allocations.cc, which
+// counts in place of the library's.
+uint64_t allocations();
+
+}  // namespace horon::testing_support
