@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "horon/base/knob.h"
 #include "horon/net/store.h"
 #include "horon/train/settings.h"
 
@@ -22,6 +23,9 @@ std::vector<std::string> disagreements(const std::vector<std::map<std::string, s
 // The same for settings. Of those that some rank was given: rank 0's value in `config`, the others'
 // as given, or the default. Those of which each rank may have its own are passed over. Pure.
 std::vector<std::string> disagreements(const std::vector<Terms>& all, const TrainConfig& config);
+
+// The job's settings that ranks must share, each of which a process has: for Terms::given. Pure.
+Given shared_settings(const Knobs& knobs);
 
 // What all go on with: rank 0's settings, and of those that each may have of its own, what this one
 // was given. Every process calls it, equally often. UsageError (exit code 11) on all ranks, naming

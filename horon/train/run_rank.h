@@ -23,6 +23,7 @@ struct RankJob {
   const Ingredients* ingredients = nullptr;  // null: everything by name
   int store_rank = -1;                       // that serves the store; -1: none
   StopOnSignal* signals = nullptr;           // told when set-up is over; null: nobody
+  Knobs knobs = {};                          // the job's settings
   std::string program = {};                  // that people start again to go on; empty: `horon`
 };
 TrainResult run_rank(RankJob job);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -21,12 +20,13 @@
 namespace horon::train {
 namespace {
 
-Accelerator find_accelerator(const std::string& wanted, const Knobs& knobs) {
-  if (wanted == "cpu" || (wanted == "auto" && !has_cuda())) return {};
+Accelerator find_accelerator(DeviceChoice wanted, const Knobs& knobs) {
+  const bool by_itself = wanted == DeviceChoice::kAuto;
+  if (wanted == DeviceChoice::kCpu || (by_itself && !has_cuda())) return {};
   try {
     return open_accelerator(part_folders(knobs.text("parts")), 0);
   } catch (const UsageError& error) {
-    if (wanted != "auto") throw;
+    if (!by_itself) throw;
     fmt::print(stderr, "horon: LibTorch has a GPU, but Horon cannot use it: {}\n", error.what());
     return {};
   }
@@ -74,9 +74,8 @@ std::string own_command() {
 // All processes go on with the same settings, or none does.
 void Trainer::settle(const World& world, const Knobs& knobs, bool only_evaluates) {
   if (world.size == 1) return;
-  Terms terms{{}, machine_traits()};
-  for (const auto& [name, value] : given_)
-    if (const Field* field = find_field(name)) terms.given[name] = get_field(config_, *field);
+  Terms terms{shared_settings(knobs), machine_traits()};
+  for (const auto& [name, value] : given_) terms.given[name] = get_field(config_, name);
   terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
   const Agreement agreement =
       agree(*world.store, world.rank, world.size, config_, terms, knobs.duration("start_timeout"));
@@ -90,13 +89,13 @@ TrainResult Trainer::run(bool only_evaluates) {
   StopOnSignal signals;
   signals.leave_at_once(true);
   // LibTorch 2.15's bf16 convolutions were seen to end with SIGILL (tilezero) on a CPU with AMX.
-  if (config_.dtype == "bf16") setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
-  const Knobs knobs = Knobs::resolve({}, process_env, "");
+  if (config_.dtype == DType::kBF16) setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
+  const Knobs knobs = knobs_ ? *knobs_ : Knobs::resolve({}, process_env, "");
   const World world = join_world(knobs);
   settle(world, knobs, only_evaluates);
   const int here = replicas_of(config_);
   if (only_evaluates) {  // how it was trained does not matter
-    config_.reduction = "fast";
+    config_.reduction = Reduction::kFast;
     config_.sync_batch_norm = false;
     config_.batch_size_per_replica = 0;
     config_.batch_size = std::max(config_.batch_size, static_cast<uint64_t>(world.size * here));
@@ -129,6 +128,7 @@ TrainResult Trainer::run(bool only_evaluates) {
                   place,          &ingredients_};
       job.store_rank = world.store_rank;
       job.signals = &signals;
+      job.knobs = knobs;
       if (!is_command_) job.program = own_command();
       if (!place.is_cpu())
         job.place = open_accelerator(part_folders(knobs.text("parts")),
@@ -149,11 +149,8 @@ TrainResult Trainer::run(bool only_evaluates) {
 
 TrainResult run(const DatasetMaker& input_fn, const ModelMaker& model_fn,
                 const OptimizerMaker& optimizer_fn, const RunArguments& arguments) {
-  std::string mode = arguments.run_mode;
-  for (char& c : mode) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (mode != "train" && mode != "eval" && mode != "evaluation")
-    throw UsageError("run_mode '" + arguments.run_mode + "': TRAIN or EVAL is wanted");
   TrainConfig config = arguments.config;
+  set_field(config, "run_mode", arguments.run_mode, "run_mode");
   config.batch_size_per_replica = arguments.batch_size;
   config.model_dir = arguments.log_dir;
   config.max_number_of_steps = arguments.max_number_of_steps;
@@ -162,7 +159,7 @@ TrainResult run(const DatasetMaker& input_fn, const ModelMaker& model_fn,
   config.save_checkpoints_secs = arguments.save_model_secs;
   config.save_checkpoints_steps = arguments.save_model_secs > 0 ? 0 : arguments.save_model_steps;
   Trainer trainer(config, {input_fn, model_fn, optimizer_fn, {}});
-  return mode == "train" ? trainer.train() : trainer.evaluate();
+  return config.run_mode == RunMode::kTrain ? trainer.train() : trainer.evaluate();
 }
 
 }  // namespace horon::train
