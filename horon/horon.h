@@ -15,12 +15,20 @@ namespace horon {
 using train::average_statistics;
 using train::broadcast_optimizer_state;
 using train::broadcast_parameters;
+using train::DeviceChoice;
 using train::DistributedOptimizer;
 using train::Ingredients;
+using train::NanPolicy;
+using train::OptimizerKind;
+using train::RateScale;
+using train::ResumeMode;
 using train::run;
 using train::RunArguments;
+using train::Start;
+using train::Strategy;
 using train::TrainConfig;
 using train::Trainer;
 using train::TrainResult;
+using train::WarmUp;
 }  // namespace horon
 #endif

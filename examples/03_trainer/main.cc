@@ -90,7 +90,7 @@ horon::TrainResult train(const std::string& model_dir) {
   config.model = "my_net";  // only for the log: see `mine`
   config.dataset = "stripes";
   config.model_dir = model_dir;
-  config.device = "cpu";  // where SignDescent can reach the parameters
+  config.device = horon::DeviceChoice::kCpu;  // where SignDescent can reach the parameters
 
   horon::Ingredients mine;  // what is left out is found by its name in the settings
   mine.dataset = input_fn;
@@ -107,7 +107,7 @@ horon::TrainResult run(const std::string& log_dir) {
   arguments.max_number_of_steps = 40;
   arguments.config.learning_rate = 0.01;  // everything else: a TrainConfig
   arguments.config.preprocessing = "cifar";
-  arguments.config.device = "cpu";
+  arguments.config.device = horon::DeviceChoice::kCpu;
   return horon::run(input_fn, model_fn, optimizer_fn, arguments);
 }
 

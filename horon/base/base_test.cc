@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "horon/base/error.h"
 #include "horon/base/horovod.h"
@@ -158,7 +159,15 @@ TEST(Knobs, RefusesUnknownNamesAndBadValues) {
   EXPECT_EQ(flag("spin", "x"),
             "--spin: 'x' is not a whole number: allowed is 0 to 1000000, or auto");
   EXPECT_EQ(flag("insecure", "perhaps"), "--insecure: 'perhaps' is neither true nor false");
-  EXPECT_NE(flag("reduction", "exact").find("--reduction: this is no setting"), std::string::npos);
+  EXPECT_NE(flag("reduction", "exact").find("--reduction: a setting of the trainer"),
+            std::string::npos);
+  EXPECT_NE(flag("train_url", "x").find("`horon train --model_dir x`"), std::string::npos);
+  EXPECT_EQ(flag("bucket_byte", "1"),
+            "--bucket-byte: unknown setting 'bucket_byte'; did you mean "
+            "'bucket_bytes'?");
+  EXPECT_EQ(flag("lerning_rate", "1"),
+            "--lerning-rate: unknown setting 'lerning_rate'; did you "
+            "mean 'learning_rate'?");  // of the whole table
   for (const char* bad : {"here", ":1", "here:", "here:0", "here:65536", "a:1,b"})
     EXPECT_NE(flag("rendezvous", bad), "no error") << bad;
   for (const char* good : {"", "here:1", "[::1]:65535,b:2"})
@@ -194,21 +203,85 @@ TEST(Knobs, FilesAreReadLineByLine) {
             path.string() + ":2: expected 'name = value', got 'backend shm'");
   EXPECT_NE(why("parts = \"a").find(":1: a quote is missing"), std::string::npos);
   EXPECT_NE(why("parts = 'a' b").find(":1: a quote is missing"), std::string::npos);
-  EXPECT_NE(why("Backend = shm").find("did you mean 'backend'?"), std::string::npos);
+  EXPECT_EQ(why("seed = 1").find(path.string() + ":1: seed: a setting of the trainer"), 0U);
+  EXPECT_EQ(read("Bucket-Bytes = 4MB").bytes("bucket_bytes"), 4U << 20);
   std::filesystem::remove(path);
 }
 
 // Every default and every end of a range is a value, and every word is one for its reader.
-TEST(Knobs, TheTableAllowsItself) {
-  for (const Knob& knob : knob_table()) {
-    EXPECT_EQ(check_knob(knob, knob.fallback), knob.fallback) << knob.name;
-    for (const std::string& word : split(knob.words, ' ')) EXPECT_EQ(check_knob(knob, word), word);
-    if (!knob.low.empty()) {
-      EXPECT_EQ(check_knob(knob, knob.low), knob.low) << knob.name;
-      EXPECT_EQ(check_knob(knob, knob.high), knob.high) << knob.name;
+TEST(Settings, TheTableAllowsItself) {
+  std::set<std::string_view> names;
+  for (const Setting& one : setting_table()) {
+    EXPECT_TRUE(names.insert(one.name).second) << one.name << " is there twice";
+    EXPECT_EQ(check_setting(one, one.fallback, one.name), one.fallback);
+    for (const std::string& word : split(one.words, ' '))
+      EXPECT_EQ(check_setting(one, word, one.name), word);
+    for (const std::string_view end : {one.low, one.high}) {
+      if (!end.empty()) check_setting(one, end, one.name);  // or throws
     }
+    const bool has_range = one.type == SettingType::kInteger || one.type == SettingType::kNumber ||
+                           one.type == SettingType::kBytes || one.type == SettingType::kDuration;
+    EXPECT_EQ(has_range, !one.low.empty()) << one.name;
+    EXPECT_FALSE(one.help.empty()) << one.name;
   }
   for (const std::string& word : knob_words("log_level")) EXPECT_NO_THROW(parse_log_level(word));
+}
+
+// Each means a setting that there is, or says what to use; none hides a name of ours.
+TEST(Settings, NamesOfOtherProgramsMeanSomething) {
+  for (const SettingAlias& alias : alias_table()) {
+    EXPECT_EQ(look_up_alias(alias.name), &alias) << alias.name << " is there twice";
+    EXPECT_FALSE(alias.program.empty());
+    const Setting* meant = look_up_setting(alias.name);
+    if (alias.setting.empty()) {
+      EXPECT_EQ(meant, nullptr) << alias.name;
+      EXPECT_EQ(message_of([&] { read_setting(alias.name, "x", "here"); }),
+                fmt::format("here: {}", alias.meaning));
+    } else {
+      ASSERT_NE(meant, nullptr) << alias.name;
+      EXPECT_EQ(meant->name, alias.setting);
+    }
+  }
+  for (const RefusedWord& word : refused_words()) {
+    const Setting* setting = look_up_setting(word.setting);
+    ASSERT_NE(setting, nullptr) << word.setting;
+    EXPECT_EQ(message_of([&] { check_setting(*setting, word.word, "x"); }),
+              fmt::format("x: '{}': {}", word.word, word.why));
+  }
+}
+
+TEST(Settings, NamesInAnySpellingAndUnitsOfOthers) {
+  const auto read = [](const char* name, const char* value) {
+    const ReadSetting found = read_setting(name, value, "x");
+    return fmt::format("{}={}", found.setting.name, found.value);
+  };
+  EXPECT_EQ(read("--Batch-Size", "1e3"), "batch_size=1000");
+  EXPECT_EQ(read("train-url", "s"), "model_dir=s");
+  EXPECT_EQ(read("dataset_dir", "Data"), "data_dir=Data");
+  EXPECT_EQ(read("fusion_threshold_mb", "0.5"), "bucket_bytes=524288");
+  EXPECT_EQ(read("gloo-timeout-seconds", "1.5"), "timeout=1.5s");
+  EXPECT_EQ(read("stall_check_shutdown_time_seconds", "0"), "stall_shutdown_time=365d");
+  EXPECT_EQ(message_of([&] { read("fusion_threshold_mb", "-1"); }),
+            "x: '-1': it is bucket_bytes here: allowed is 0 to 1TB");
+  EXPECT_EQ(message_of([&] { read("dgc_momentum_type", "v"); }),
+            "x: gradient compression by sparsity is not built in yet");
+  EXPECT_EQ(message_of([&] { read("momentum", "nan"); }),
+            "x: 'nan' is not a number: allowed is 0 to 0.9999");
+  EXPECT_EQ(message_of([&] { read("save_checkpoints_secs", "-1"); }),
+            "x: '-1': allowed is at least 0");
+}
+
+TEST(Settings, AreExplainedByAnyName) {
+  const std::string said = explain_setting("log-dir");
+  for (const char* part : {"model_dir: folder", "output (of `horon train`)", "forgotten",
+                           "train_url of MoXing", "train_dir of TensorFlow's slim"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  EXPECT_NE(explain_setting("batch_size").find("MoXing's batch_size is of one GPU"),
+            std::string::npos);
+  EXPECT_NE(explain_setting("bucket_bytes").find("HOROVOD_FUSION_THRESHOLD"), std::string::npos);
+  EXPECT_NE(explain_setting("use_fp16").find("has no meaning here"), std::string::npos);
+  EXPECT_NE(message_of([] { explain_setting("batchsize"); }).find("'batch_size'"),
+            std::string::npos);
 }
 
 TEST(Registry, NamesWhatThereIs) {

@@ -52,18 +52,18 @@ constexpr std::array kIdle = {
 
 }  // namespace
 
-std::optional<std::string> read_horovod(const Knob& knob, std::string_view variable,
+std::optional<std::string> read_horovod(const Setting& setting, std::string_view variable,
                                         const std::string& given) {
   if (given.empty()) return std::nullopt;
   const auto number = parse_number(given);
   const bool is_zero = number && *number == 0;
   if (variable == "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS" && is_zero) return "365d";  // never
-  if (knob.type == KnobType::kDuration) return number ? given + "s" : given;
+  if (setting.type == SettingType::kDuration) return number ? given + "s" : given;
   if (variable == "HOROVOD_TIMELINE" && given == "DYNAMIC") return std::nullopt;  // always possible
   if (variable == "HOROVOD_AUTOTUNE")
     return number.value_or(0) > 0 ? std::optional("horon-autotune.json") : std::nullopt;
   // Every tensor alone, or else the first bucket is as small as ever.
-  if (knob.name == "first_bucket_bytes") return is_zero ? std::optional(given) : std::nullopt;
+  if (setting.name == "first_bucket_bytes") return is_zero ? std::optional(given) : std::nullopt;
   return given;
 }
 

@@ -12,9 +12,11 @@
 // are exceptions, caught in main and turned into one line and an exit code.
 namespace horon::cli {
 
+using GivenFlags = std::map<std::string, std::string>;  // settings by name
+
 // The settings given on the command line, shared by all sub-commands.
 struct Globals {
-  std::map<std::string, std::string> flags;
+  GivenFlags flags;
   std::optional<std::string> config;
   int exit_code = 0;                 // of a command that ended without an exception
   std::vector<std::string> command;  // the program that `run` or `mpi-rank` starts
@@ -36,7 +38,9 @@ void add_run_command(CLI::App& app, Globals& globals);
 // `agent`, `secret` and other small commands of the launcher.
 void add_launch_commands(CLI::App& app, Globals& globals);
 
-// Adds every setting of the table as a flag.
+// Adds the job's settings as flags.
 void add_knob_flags(CLI::App& app, Globals& globals);
+// Adds every setting of the table as a flag.
+void add_all_settings(CLI::App& app, GivenFlags& flags);
 
 }  // namespace horon::cli

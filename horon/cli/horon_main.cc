@@ -10,6 +10,7 @@
 #include "horon/base/version.h"
 #include "horon/cli/commands.h"
 #include "horon/cli/run_flags.h"
+#include "horon/cli/spelling.h"
 
 namespace horon::cli {
 namespace {
@@ -81,6 +82,8 @@ int run(int argc, char** argv) {
       globals.command = std::move(split.command);
       arguments.resize(1);
       arguments.insert(arguments.end(), split.flags.begin(), split.flags.end());
+    } else {
+      spell_words(app, arguments);
     }
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(std::move(arguments));

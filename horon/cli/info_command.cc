@@ -50,10 +50,13 @@ void print_info(const Knobs& knobs) {
 }
 
 void print_knobs(const Knobs& knobs) {
-  std::cout << fmt::format("{:<20} {:<14} {:<13} {}\n", "setting", "value", "from", "what it does");
-  for (const Knob& knob : knob_table()) {
-    std::cout << fmt::format("{:<20} {:<14} {:<13} {}\n", knob.name, knobs.text(knob.name),
-                             knobs.origin(knob.name), knob.help);
+  constexpr const char* kRow = "{:<24} {:<14} {:<13} {}\n";
+  std::cout << fmt::format(kRow, "setting", "value", "from", "what it does");
+  for (const Setting& setting : setting_table()) {
+    const bool of_job = setting.scope == SettingScope::kJob;
+    std::cout << fmt::format(kRow, setting.name,
+                             of_job ? knobs.text(setting.name) : setting.fallback,
+                             of_job ? knobs.origin(setting.name) : "`horon train`", setting.help);
   }
 }
 
@@ -65,12 +68,15 @@ void add_info_command(CLI::App& app, Globals& globals) {
   struct Choice {
     bool knobs = false;
     bool markdown = false;
+    std::string explained;
     bool algorithms = false;
     bool kind = false;
   };
   auto choice = std::make_shared<Choice>();
   info->add_flag("--knobs", choice->knobs, "every setting, its value and where that came from");
   info->add_flag("--knobs-md", choice->markdown, "the settings as docs/knobs.md");
+  info->add_option("--explain", choice->explained,
+                   "all about one setting, by its name or that of another program");
   info->add_flag("--algorithms", choice->algorithms, "the table by which algorithms are chosen");
   info->add_flag("--kind", choice->kind,
                  "the kind of this machine's CPU alone, as in the names of benchmarks' records");
@@ -80,7 +86,9 @@ void add_info_command(CLI::App& app, Globals& globals) {
     if (choice->kind) {
       std::cout << this_machine().kind << "\n";
     } else if (choice->markdown) {
-      std::cout << knob_docs();
+      std::cout << setting_docs();
+    } else if (!choice->explained.empty()) {
+      std::cout << explain_setting(choice->explained);
     } else if (choice->algorithms) {
       std::cout << print_algorithms(published_algorithms(knobs));
     } else if (choice->knobs) {

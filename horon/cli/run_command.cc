@@ -39,10 +39,6 @@ struct RunFlags {
   std::vector<std::string> interfaces;
   std::string output_folder;
   std::string timeline;
-  std::optional<double> gloo_timeout;
-  std::optional<double> stall_shutdown;
-  std::optional<double> stall_warning;
-  std::optional<double> fusion_mb;
   bool autotune = false;
   std::string autotune_log;
   int port = 0;
@@ -92,26 +88,18 @@ std::vector<launch::Host> find_hosts(const RunFlags& flags) {
 launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
   launch::Environment variables;
   const Knobs knobs = globals.knobs();
-  for (const Knob& knob : knob_table()) {
-    if (knobs.origin(knob.name) == "file") variables[knob_env(knob.name)] = knobs.text(knob.name);
+  for (const auto& [name, value] : knobs.given()) {
+    const std::string_view from = knobs.origin(name);
+    if (from == "file" || from == "command line") variables[knob_env(name)] = value;
   }
   if (globals.config || process_env("HORON_CONFIG")) variables["HORON_CONFIG"] = "";
-  for (const auto& [name, value] : globals.flags) variables[knob_env(name)] = value;
-  const auto seconds = [](double value) { return fmt::format("{}s", value); };
-  if (flags.stall_shutdown)  // 0 is Horovod's word for never
-    variables["HORON_STALL_SHUTDOWN_TIME"] =
-        *flags.stall_shutdown == 0 ? "365d" : seconds(*flags.stall_shutdown);
-  if (flags.stall_warning) variables["HORON_STALL_WARNING_TIME"] = seconds(*flags.stall_warning);
   if (flags.autotune || !flags.autotune_log.empty()) {
     const std::string file =
         flags.autotune_log.empty() ? "horon-autotune.json" : flags.autotune_log;
     variables["HORON_AUTOTUNE_FILE"] = fs::absolute(file).string();
   }
-  if (flags.fusion_mb)
-    variables["HORON_BUCKET_BYTES"] =
-        fmt::format("{}", static_cast<uint64_t>(*flags.fusion_mb * 1048576));
-  if (flags.fusion_mb == 0.0) variables["HORON_FIRST_BUCKET_BYTES"] = "0";  // each tensor alone
-  if (flags.gloo_timeout) variables["HORON_TIMEOUT"] = seconds(*flags.gloo_timeout);
+  if (globals.flags.contains("fusion_threshold_mb") && knobs.bytes("bucket_bytes") == 0)
+    variables["HORON_FIRST_BUCKET_BYTES"] = "0";  // each tensor alone
   if (flags.gloo) variables["HORON_CROSS_BACKEND"] = "gloo";
   if (flags.flat) variables["HORON_BACKEND"] = "gloo";
   if (!flags.interfaces.empty())
@@ -190,7 +178,8 @@ void check_flags(const RunFlags& flags, const Globals& globals) {
 // Variables that nobody reads and that look like settings.
 std::vector<std::string> near_misses() {
   std::vector<std::string> known;
-  for (const Knob& knob : knob_table()) known.push_back(knob_env(knob.name));
+  for (const Setting& setting : setting_table())
+    if (setting.scope == SettingScope::kJob) known.push_back(knob_env(setting.name));
   std::vector<std::string> notes;
   for (const auto& [name, value] : launch::process_environment()) {
     const bool is_long = name.size() > std::string_view("HORON_RANKS").size();
@@ -301,21 +290,32 @@ void add_run_flags(CLI::App& run, RunFlags& flags) {
   run.add_option("--mpi-args", flags.mpi_args, "further arguments for mpirun");
   run.add_option("--binding-args", flags.binding_args, "arguments for mpirun that bind its ranks");
   run.add_flag("--gloo", flags.gloo, "Gloo between hosts, also under mpirun");
-  const double year = 365.0 * 86400;
-  run.add_option("--gloo-timeout-seconds", flags.gloo_timeout, "as --timeout")
-      ->check(number_from(0.001, year), "");
-  run.add_option("--stall-check-shutdown-time-seconds", flags.stall_shutdown,
-                 "as --stall-shutdown-time; 0: never")
-      ->check(number_from(0, year), "");
-  run.add_option("--stall-check-warning-time-seconds", flags.stall_warning,
-                 "as --stall-warning-time")
-      ->check(number_from(0.001, year), "");
   run.add_flag("--autotune", flags.autotune,
                "as --autotune-file horon-autotune.json: try sizes of buckets, keep the best");
   run.add_option("--autotune-log-file", flags.autotune_log, "as --autotune-file");
-  run.add_option("--fusion-threshold-mb", flags.fusion_mb, "as --bucket-bytes, in MB")
-      ->check(number_from(0, 1 << 20), "");
   run.add_flag("--no-hierarchical-allreduce", flags.flat, "one level over Gloo, as --backend gloo");
+}
+
+// Those of horovodrun that are settings in other units.
+void add_converted_flags(CLI::App& run, Globals& globals) {
+  for (const SettingAlias& alias : alias_table()) {
+    if (alias.unit == AliasUnit::kOurs) continue;
+    const std::string name(alias.name);
+    const auto wrong = [name](const std::string& value) {
+      try {
+        read_setting(name, value, "");
+      } catch (const UsageError& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    const std::string as = setting_flag(*look_up_setting(name));
+    run.add_option_function<std::string>(
+           knob_flag(name),
+           [&globals, name](const std::string& value) { globals.flags[name] = value; },
+           fmt::format("as {}, {}", as, alias.meaning))
+        ->check(wrong, "");
+  }
 }
 
 int execute(RunFlags& flags, const Globals& globals) {
@@ -366,6 +366,7 @@ void add_run_command(CLI::App& app, Globals& globals) {
   add_host_flags(*run, *flags);
   add_run_flags(*run, *flags);
   add_horovod_flags(*run, flags->notes);
+  add_converted_flags(*run, globals);
   add_knob_flags(*run, globals);
   for (const char* name : {"--hosts", "--hostfile", "--ssh-identity-file", "--ssh-config",
                            "--remote-horon", "--workdir", "-x", "--network-interfaces",

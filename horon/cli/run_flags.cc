@@ -10,7 +10,9 @@
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
+#include "horon/base/setting.h"
 #include "horon/base/text.h"
+#include "horon/cli/spelling.h"
 
 namespace horon::cli {
 namespace {
@@ -86,7 +88,10 @@ Word read_word(const std::string& word) {
 }
 
 CLI::Option& find_option(CLI::App& run, const std::string& flag, const std::string& complaint) {
-  if (CLI::Option* option = run.get_option_no_throw(flag)) return *option;
+  if (CLI::Option* option = run.get_option_no_throw(spell_flag(run, flag))) return *option;
+  if (const Setting* setting = look_up_setting(flag); setting != nullptr)
+    throw UsageError(fmt::format("{}: a setting of the trainer ({}); say it behind `horon train`",
+                                 complaint, setting->help));
   std::vector<std::string> known;
   for (const CLI::Option* option : run.get_options()) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
@@ -206,6 +211,7 @@ RunArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& 
     ++at;
     if (word == "--") break;
     Word read = read_word(word);
+    read.name = spell_flag(run, read.name);
     const CLI::Option& option =
         find_option(run, read.name, fmt::format("horon run: unknown flag '{}'", word));
     const int least = option.get_items_expected_min();

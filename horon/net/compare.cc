@@ -42,12 +42,14 @@ std::vector<std::string> disagreements(const std::vector<Said>& all) {
 
 Said common_settings(const Knobs& knobs) {
   Said said;
-  for (const char* name : {"backend", "cross_backend", "algorithm"}) said[name] = knobs.text(name);
-  for (const char* name :
-       {"inline_bytes", "heap_bytes", "bucket_bytes", "first_bucket_bytes", "chunk_bytes"})
-    said[name] = fmt::format("{} bytes", knobs.bytes(name));
-  for (const char* name : {"autotune_file", "timeline"})
-    said[name] = knobs.text(name).empty() ? "no" : "yes";
+  for (const Setting& setting : setting_table()) {
+    if (setting.scope != SettingScope::kJob || setting.among_ranks == AmongRanks::kOwn) continue;
+    const std::string& text = knobs.text(setting.name);
+    said[std::string(setting.name)] =
+        setting.among_ranks == AmongRanks::kAllOrNone ? (text.empty() ? "none" : "one")
+        : setting.type == SettingType::kBytes ? fmt::format("{} bytes", knobs.bytes(setting.name))
+                                              : text;
+  }
   return said;
 }
 

@@ -14,8 +14,8 @@ using Said = std::map<std::string, std::string>;  // name -> value
 // "chunk_bytes: 4096 bytes on rank 0, 8192 bytes on ranks 1, 2": of each name that differs.
 std::vector<std::string> disagreements(const std::vector<Said>& all);
 
-// The settings that all ranks of a communicator must have alike, by what they mean: "4MB" and
-// "4194304" are the same. Of paths only whether there is one.
+// The job's settings that its ranks must have alike (AmongRanks in base/setting.h), by what they
+// mean: "4MB" and "4194304" are the same.
 Said common_settings(const Knobs& knobs);
 
 // As one value of a store, and back. Error for text that is none.

@@ -35,7 +35,7 @@ nlohmann::json decide(const std::vector<Terms>& all, const TrainConfig& config) 
   const auto found = horon::disagreements(machines);
   if (found.empty()) return verdict;
   const std::string list = fmt::format("{}", fmt::join(found, "; "));
-  if (config.reduction == "exact")
+  if (config.reduction == Reduction::kExact)
     return {{"error",
              fmt::format("--reduction exact: the same bits need the same machines: {}", list)}};
   verdict["warning"] = fmt::format(
@@ -81,13 +81,14 @@ std::vector<std::string> disagreements(const std::vector<Terms>& all, const Trai
   const TrainConfig defaults;
   std::vector<Given> compared(all.size());
   for (const std::string& name : names) {
-    const Field* field = find_field(name);
-    if (field != nullptr && field->scope == Field::kOwn) continue;
+    const Setting* setting = look_up_setting(name);
+    if (setting != nullptr && setting->among_ranks == AmongRanks::kOwn) continue;
+    const bool of_trainer = setting != nullptr && setting->scope != SettingScope::kJob;
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const auto given = all[rank].given.find(name);
-      compared[rank][name] = field != nullptr && rank == 0    ? get_field(config, *field)
+      compared[rank][name] = of_trainer && rank == 0          ? get_field(config, name)
                              : given != all[rank].given.end() ? given->second
-                             : field != nullptr               ? get_field(defaults, *field)
+                             : of_trainer                     ? get_field(defaults, name)
                                                               : kNotGiven;
     }
   }
@@ -118,8 +119,9 @@ Agreement agree(Store& store, int rank, int size, const TrainConfig& config, con
   Agreement agreement{config_from_json(decided.at("config")),
                       decided.at("warning").get<std::string>()};
   for (const auto& [name, value] : terms.given) {
-    const Field* field = find_field(name);
-    if (field != nullptr && field->scope == Field::kOwn) set_field(agreement.config, name, value);
+    const Setting* setting = look_up_setting(name);
+    if (setting == nullptr || setting->scope == SettingScope::kJob) continue;
+    if (setting->among_ranks == AmongRanks::kOwn) set_field(agreement.config, name, value);
   }
   return agreement;
 }

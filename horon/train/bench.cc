@@ -56,7 +56,7 @@ class Steps {
   Steps(const TrainConfig& config, std::unique_ptr<Communicator> comm, Replica& replica,
         const Accelerator& place)
       : runtime_(std::move(comm)),
-        sync_(config.reduction == "exact"
+        sync_(config.reduction == Reduction::kExact
                   ? make_exact_sync(runtime_, replica, config.logical_shards, place)
                   : make_fast_sync(runtime_, replica, place)),
         optimizer_(make_optimizer(config, sync_->slices(), place)) {}
@@ -105,7 +105,7 @@ nlohmann::json measure(Communicator& comm, int rounds, const Contenders& contend
 TrainConfig config_for(const nlohmann::json& plan) {
   TrainConfig config;
   config.model = plan.at("model").get<std::string>();
-  config.dtype = plan.value("dtype", "f32");
+  set_field(config, "dtype", plan.value("dtype", "f32"));
   return config;
 }
 
@@ -159,7 +159,7 @@ nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communi
     contenders.emplace_back("together",
                             [&, ranks] { other->step(fixed.shards(1), batch * ranks); });
   } else if (what == "exact") {
-    config.reduction = "exact";
+    config.reduction = Reduction::kExact;
     other = std::make_unique<Steps>(config, alone(place), replica, place);
     contenders.emplace_back("exact",
                             [&] { other->step(fixed.shards(config.logical_shards), batch); });

@@ -101,7 +101,7 @@ std::unique_ptr<Callback> make_broadcast_state();
 std::unique_ptr<Callback> make_follow_schedule(Schedule schedule);
 // Numbers that are not finite: Error (exit code 17) that names rank and tensor, or the step is
 // skipped on all ranks; not more than 20 in a row.
-std::unique_ptr<Callback> make_nan_guard(const std::string& policy);
+std::unique_ptr<Callback> make_nan_guard(NanPolicy policy);
 // Every `steps` the weights of all ranks are compared. Error (exit code 11) naming rank and tensor.
 std::unique_ptr<Callback> make_check_replicas(uint64_t steps = 100);
 // moment.averages from moment.metrics, at the end of each epoch: sums over all ranks by counts.

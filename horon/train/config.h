@@ -1,19 +1,30 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
-#include <variant>
 #include <vector>
+
+#include "horon/base/setting.h"
+#include "horon/comm/types.h"
+#include "horon/device/dtype.h"
 
 namespace horon::train {
 
-// Everything that decides what a run does. One table (fields) gives each member its flag, its help
-// and its place in files.
+enum class RunMode { kTrain, kEvaluate };
+enum class WarmUp { kLinear, kExponential };
+enum class RateScale { kNone, kLinear };
+enum class OptimizerKind { kSgd, kMomentum, kAdam, kLars };
+enum class Strategy { kDefault, kOff, kOneDevice, kMirrored, kMultiWorkerMirrored, kHorovod };
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+enum class NanPolicy { kAbort, kSkipStep };
+enum class ResumeMode { kAuto, kNever };
+
+// Everything that decides what a run does. Each member is a setting of the table (base/setting.h)
+// under its name, which says what it means, what is allowed, and what a run that goes on may
+// change.
 struct TrainConfig {
-  std::string run_mode = "train";
+  RunMode run_mode = RunMode::kTrain;
   std::string model = "resnet_tiny";
   std::string dataset = "shapes10";
   std::string data_dir;
@@ -27,26 +38,26 @@ struct TrainConfig {
   uint64_t train_epochs = 10;
   uint64_t max_number_of_steps = 0;
   double learning_rate = 0.2;
-  std::string learning_rate_strategy;
-  std::string lr_warmup_strategy = "linear";
+  std::string learning_rate_strategy;  // empty: constant; see rate_shape()
+  WarmUp lr_warmup_strategy = WarmUp::kLinear;
   double lr_warmup_epochs = 0;
   double lr_warmup_start = 0;
   double lr_power = 1.0;
   double lr_end = 0.0;
-  std::string scale_lr = "none";
+  RateScale scale_lr = RateScale::kNone;
   uint64_t lr_base_batch = 256;
-  std::string optimizer = "momentum";
+  OptimizerKind optimizer = OptimizerKind::kMomentum;
   double momentum = 0.9;
   bool nesterov = true;
   double weight_decay = 5e-4;
   double label_smoothing = 0.0;
-  std::string dtype = "f32";
-  std::string distribution_strategy;  // empty: mirrored if num_gpus > 1, else off
+  DType dtype = DType::kF32;                            // or kBF16
+  Strategy distribution_strategy = Strategy::kDefault;  // mirrored if num_gpus > 1, else off
   uint64_t num_gpus = 1;
-  std::string device = "auto";
+  DeviceChoice device = DeviceChoice::kAuto;
   bool sync_batch_norm = false;
   uint64_t seed = 1;
-  std::string reduction = "fast";
+  Reduction reduction = Reduction::kFast;
   uint64_t logical_shards = 8;
   uint64_t threads_per_rank = 0;  // 0: cores / ranks; with exact: 1
   uint64_t input_threads = 1;
@@ -54,7 +65,7 @@ struct TrainConfig {
   uint64_t backward_passes_per_step = 1;
   bool drop_remainder = false;
   uint64_t max_corrupt_records = 0;
-  std::string nan_policy = "abort";
+  NanPolicy nan_policy = NanPolicy::kAbort;
   uint64_t epochs_between_evals = 1;
   bool skip_eval = false;
   uint64_t save_checkpoints_steps = 0;
@@ -62,35 +73,17 @@ struct TrainConfig {
   uint64_t save_checkpoints_epochs = 1;
   uint64_t keep_checkpoint_max = 5;
   bool keep_best = true;
-  std::string resume = "auto";
+  ResumeMode resume = ResumeMode::kAuto;
   std::string checkpoint_path;
   uint64_t log_every_n_steps = 20;
   bool hex_loss = false;
 };
 
-struct Field {
-  using Member = std::variant<std::string TrainConfig::*, uint64_t TrainConfig::*,
-                              double TrainConfig::*, bool TrainConfig::*>;
-  enum Scope : uint8_t {
-    kFree,     // a run that goes on may change it; the ranks of a run may not differ
-    kMatters,  // a run that goes on must have the same
-    kOwn,      // each rank may have its own: places, threads, what is printed
-  };
-  const char* name;
-  Member member;
-  const char* help;
-  Scope scope;
-  double low = 0;  // of numbers
-  double high = std::numeric_limits<double>::max();
-  std::vector<std::string> words = {};  // all that are allowed, if there are any; in any case
-};
-std::span<const Field> fields();
-// Null for an unknown name.
-const Field* find_field(const std::string& name);
-
-// UsageError naming the setting, the nearest one for an unknown name, and what is allowed.
-void set_field(TrainConfig& config, const std::string& name, const std::string& value);
-std::string get_field(const TrainConfig& config, const Field& field);
+// By the names of the table, or other programs' (`horon info --explain NAME`). UsageError beginning
+// with `where` (empty: the flag) that says what is allowed; for an unknown name the nearest one.
+void set_field(TrainConfig& config, std::string_view name, std::string_view value,
+               std::string_view where = "");
+std::string get_field(const TrainConfig& config, std::string_view name);
 nlohmann::json to_json(const TrainConfig& config);
 TrainConfig config_from_json(const nlohmann::json& json);
 
@@ -100,8 +93,12 @@ void check_config(const TrainConfig& config, int ranks);
 uint64_t global_batch(const TrainConfig& config, int ranks);
 // Replicas inside one process.
 int replicas_of(const TrainConfig& config);
-// Whether the learning rate is given by stages, "5:0.1,10:0.01", not by a shape.
-bool has_stages(const TrainConfig& config);
+// How the learning rate goes: by stages, "5:0.1,10:0.01", or by a shape.
+enum class RateShape { kConstant, kCosine, kPolynomial, kStages };
+RateShape rate_shape(const TrainConfig& config);
+inline bool has_stages(const TrainConfig& config) {
+  return rate_shape(config) == RateShape::kStages;
+}
 // What a resumed run changed that it must not: "learning_rate: 0.1 was 0.2".
 std::vector<std::string> differences(const TrainConfig& now, const TrainConfig& before);
 

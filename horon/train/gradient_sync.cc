@@ -214,7 +214,7 @@ std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
 std::unique_ptr<GradientSync> make_sync(const TrainConfig& config, Runtime& runtime,
                                         Replica& replica, const Accelerator& place) {
   replica.norm_over(config.sync_batch_norm && runtime.size() > 1 ? &runtime.world() : nullptr);
-  return config.reduction == "exact"
+  return config.reduction == Reduction::kExact
              ? make_exact_sync(runtime, replica, config.logical_shards, place)
              : make_fast_sync(runtime, replica, place);
 }

@@ -239,17 +239,19 @@ UpdateRule rule_of(const TrainConfig& config) {
   rule.decay = static_cast<float>(config.weight_decay);
   rule.weight_decay = config.weight_decay;
   rule.momentum = static_cast<float>(config.momentum);
-  if (config.optimizer == "sgd") {
-    rule.kind = UpdateKind::kSgd;
-  } else if (config.optimizer == "momentum") {
-    rule.kind = config.nesterov ? UpdateKind::kNesterov : UpdateKind::kMomentum;
-  } else if (config.optimizer == "adam") {
-    rule.kind = UpdateKind::kAdam;
-  } else if (config.optimizer == "lars") {
-    rule.kind = UpdateKind::kLars;
-  } else {
-    throw UsageError("unknown optimizer '" + config.optimizer +
-                     "'; there are: sgd, momentum, adam, lars");
+  switch (config.optimizer) {
+    case OptimizerKind::kSgd:
+      rule.kind = UpdateKind::kSgd;
+      break;
+    case OptimizerKind::kMomentum:
+      rule.kind = config.nesterov ? UpdateKind::kNesterov : UpdateKind::kMomentum;
+      break;
+    case OptimizerKind::kAdam:
+      rule.kind = UpdateKind::kAdam;
+      break;
+    case OptimizerKind::kLars:
+      rule.kind = UpdateKind::kLars;
+      break;
   }
   return rule;
 }

@@ -28,12 +28,18 @@ int guarded(const std::function<int()>& action) {
 
 extern "C" HORON_API const char* horon_part_version() { return horon::kBuildId; }
 
-// `settings`: JSON, {"config": TrainConfig, "given": {name: value}}.
+// `settings`: JSON, {"config": TrainConfig, "given": {name: value}, "knobs": {name: value}}.
 extern "C" HORON_API int horon_train_run(const char* settings, int only_evaluates) {
   return guarded([&] {
     const auto json = nlohmann::json::parse(settings);
-    horon::train::Trainer trainer(horon::train::config_from_json(json.at("config")),
-                                  json.at("given").get<horon::train::Given>());
+    horon::train::Start start;
+    start.config = horon::train::config_from_json(json.at("config"));
+    start.given = json.at("given").get<horon::train::Given>();
+    // Whatever was said, wherever, is in there.
+    const auto nothing = [](const std::string&) { return std::nullopt; };
+    start.knobs = horon::Knobs::resolve(json.at("knobs").get<horon::train::Given>(), nothing, "");
+    start.is_command = true;
+    horon::train::Trainer trainer(std::move(start));
     const auto result = only_evaluates != 0 ? trainer.evaluate() : trainer.train();
     return static_cast<int>(result.interrupted ? horon::ExitCode::kInterrupted
                                                : horon::ExitCode::kOk);

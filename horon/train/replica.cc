@@ -220,8 +220,9 @@ struct Replica::State {
   std::function<void(size_t)> ready;
 
   torch::Tensor run(const torch::Tensor& x) const {
-    return in_plain_words(
-        shape, [&] { return config.dtype == "bf16" ? run_bf16(*model, x) : model->forward(x); });
+    return in_plain_words(shape, [&] {
+      return config.dtype == DType::kBF16 ? run_bf16(*model, x) : model->forward(x);
+    });
   }
   // One copy from the device for all four.
   Score score_of(const torch::Tensor& logits, const torch::Tensor& labels,
@@ -394,8 +395,8 @@ void BareLoop::step(const Replica::Samples& samples) {
   const torch::Tensor labels = labels_of(samples, state_->place);
   state_->model->train();
   state_->optimizer->zero_grad();
-  const torch::Tensor logits =
-      state_->config.dtype == "bf16" ? run_bf16(*state_->model, x) : state_->model->forward(x);
+  const torch::Tensor logits = state_->config.dtype == DType::kBF16 ? run_bf16(*state_->model, x)
+                                                                    : state_->model->forward(x);
   torch::nn::functional::cross_entropy(logits, labels).backward();
   state_->optimizer->step();
 }

@@ -122,8 +122,9 @@ class Run {
     batch_ = global_batch(config_, ranks_);
     config_.batch_size = batch_;
     config_.batch_size_per_replica = 0;
-    config_.device = job_.place.is_cpu() ? "cpu" : "cuda";
-    if (config_.reduction == "exact" && config_.threads_per_rank == 0) config_.threads_per_rank = 1;
+    config_.device = job_.place.is_cpu() ? DeviceChoice::kCpu : DeviceChoice::kCuda;
+    if (config_.reduction == Reduction::kExact && config_.threads_per_rank == 0)
+      config_.threads_per_rank = 1;
   }
 
   void open_sets() {
@@ -136,7 +137,7 @@ class Run {
     if (data_.train->size() < kSmallestShard)
       throw UsageError(fmt::format("{} has {} sample(s): batch norm needs at least {}",
                                    config_.dataset, data_.train->size(), kSmallestShard));
-    const bool exact = config_.reduction == "exact";
+    const bool exact = config_.reduction == Reduction::kExact;
     share_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
               config_.drop_remainder, kSmallestShard};
     check_shares(config_, data_.train->size(), batch_, ranks_);
@@ -209,7 +210,7 @@ class Run {
         config_.model, replica_->parameter_count(), config_.dataset, describe_data(data_),
         describe_rate(config_), ranks_, runtime_.world().backend(), threads_,
         name_of(job_.place.device), batch_, static_cast<double>(batch_) / ranks_, total_steps_,
-        config_.reduction,
+        get_field(config_, "reduction"),
         state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
   }
 
@@ -232,7 +233,7 @@ class Run {
   // Restore priority: model_dir, then checkpoint_path, then a fresh start.
   std::optional<Snapshot> find_checkpoint() {
     const auto warn = [](const std::string& line) { fmt::print(stderr, "horon: {}\n", line); };
-    const bool looks = job_.only_evaluates || config_.resume == "auto";
+    const bool looks = job_.only_evaluates || config_.resume == ResumeMode::kAuto;
     if (!config_.model_dir.empty() && looks) {
       const CheckpointStore store(config_.model_dir);
       if (auto found = store.load_newest(warn)) return found;
@@ -288,7 +289,7 @@ class Run {
     lock_.emplace(config_.model_dir, [&](const std::string& line) { screen.say(line); });
     remove_leftovers(config_.model_dir);
     remove_leftovers(file::join(config_.model_dir, "best"));
-    if (config_.resume == "never") set_aside(config_.model_dir);
+    if (config_.resume == ResumeMode::kNever) set_aside(config_.model_dir);
     nlohmann::json json = to_json(config_);
     json["resolved"] = {{"threads_per_rank", threads_},
                         {"ranks", ranks_},
@@ -366,7 +367,7 @@ class Run {
       global.push_back(batches.back().global_count);
     }
     for (const Batch& batch : batches) passes.push_back(shards_of(batch));
-    const bool may_skip = config_.nan_policy == "skip-step" ||
+    const bool may_skip = config_.nan_policy == NanPolicy::kSkipStep ||
                           (job_.ingredients != nullptr && !job_.ingredients->callbacks.empty());
     const std::vector<float> statistics =
         may_skip ? replica_->read_statistics() : std::vector<float>{};

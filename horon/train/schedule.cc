@@ -27,48 +27,51 @@ double between(double from, double to, double share, bool exponential) {
 }  // namespace
 
 Schedule::Schedule(const TrainConfig& config, double epochs, uint64_t global_batch)
-    : shape_(config.learning_rate_strategy),
+    : shape_(rate_shape(config)),
       rate_(config.learning_rate),
       warmup_(config.lr_warmup_epochs),
       start_(config.lr_warmup_start),
-      warms_exponentially_(config.lr_warmup_strategy == "exponential"),
+      warms_exponentially_(config.lr_warmup_strategy == WarmUp::kExponential),
       epochs_(epochs),
       power_(config.lr_power),
       end_(config.lr_end) {
-  const double factor = config.scale_lr == "linear" ? static_cast<double>(global_batch) /
-                                                          static_cast<double>(config.lr_base_batch)
-                                                    : 1.0;
+  const double factor =
+      config.scale_lr == RateScale::kLinear
+          ? static_cast<double>(global_batch) / static_cast<double>(config.lr_base_batch)
+          : 1.0;
   rate_ *= factor;
   start_ = warms_exponentially_ && start_ == 0 ? rate_ * 0.01 : start_ * factor;
-  if (shape_.empty() || shape_ == "cosine" || shape_ == "polynomial") return;
+  if (shape_ == RateShape::kStages) read_stages(config.learning_rate_strategy, factor);
+}
+
+void Schedule::read_stages(const std::string& text, double factor) {
   double last = 0;
-  for (const std::string& part : split(shape_, ',')) {
+  for (const std::string& part : split(text, ',')) {
     const size_t colon = part.find(':');
     if (colon == std::string::npos)
       throw UsageError(fmt::format(
           "--learning_rate_strategy {}: 'epoch:rate' stages, cosine or polynomial are wanted",
-          shape_));
+          text));
     const std::string rates = part.substr(colon + 1);
     const size_t linear = rates.find("->");
     const size_t curved = rates.find("=>");
     const size_t arrow = std::min(linear, curved);
-    Stage stage{number(part.substr(0, colon), shape_), 0, 0, curved < linear};
-    stage.from = number(rates.substr(0, arrow), shape_) * factor;
+    Stage stage{number(part.substr(0, colon), text), 0, 0, curved < linear};
+    stage.from = number(rates.substr(0, arrow), text) * factor;
     stage.to =
-        arrow == std::string::npos ? stage.from : number(rates.substr(arrow + 2), shape_) * factor;
+        arrow == std::string::npos ? stage.from : number(rates.substr(arrow + 2), text) * factor;
     if (stage.end <= last)
       throw UsageError(fmt::format("--learning_rate_strategy {}: epoch {} does not come after {}",
-                                   shape_, stage.end, last));
+                                   text, stage.end, last));
     if (stage.exponential && (stage.from <= 0 || stage.to <= 0))
-      throw UsageError(
-          fmt::format("--learning_rate_strategy {}: '=>' needs rates above 0", shape_));
+      throw UsageError(fmt::format("--learning_rate_strategy {}: '=>' needs rates above 0", text));
     last = stage.end;
     stages_.push_back(stage);
   }
-  if (warms_exponentially_) bend_first();
+  if (warms_exponentially_) bend_first(text);
 }
 
-void Schedule::bend_first() {
+void Schedule::bend_first(const std::string& text) {
   const auto first = std::find_if(stages_.begin(), stages_.end(), [](const Stage& stage) {
     return stage.from != stage.to || stage.exponential;
   });
@@ -76,7 +79,7 @@ void Schedule::bend_first() {
     throw UsageError(fmt::format(
         "--lr_warmup_strategy exponential with the stages {}: a first stage 'epoch:a->b' with "
         "rates above 0 is wanted",
-        shape_));
+        text));
   first->exponential = true;
 }
 
@@ -109,9 +112,10 @@ double Schedule::at(double epoch) const {
   // What is left after the warm-up is the whole of the decay.
   const double share =
       epochs_ > warmup_ ? std::clamp((epoch - warmup_) / (epochs_ - warmup_), 0.0, 1.0) : 1.0;
-  if (shape_ == "cosine")
+  if (shape_ == RateShape::kCosine)
     return end_ + (rate_ - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
-  if (shape_ == "polynomial") return end_ + (rate_ - end_) * std::pow(1.0 - share, power_);
+  if (shape_ == RateShape::kPolynomial)
+    return end_ + (rate_ - end_) * std::pow(1.0 - share, power_);
   return rate_;
 }
 

@@ -25,7 +25,8 @@ class Schedule {
   bool is_same_until(double epoch, const Schedule& other) const;
 
  private:
-  void bend_first();
+  void read_stages(const std::string& text, double factor);
+  void bend_first(const std::string& text);
   struct Stage {
     double end;  // epoch
     double from;
@@ -33,7 +34,7 @@ class Schedule {
     bool exponential;
   };
   std::vector<Stage> stages_;
-  std::string shape_;
+  RateShape shape_ = RateShape::kConstant;
   double rate_ = 0;
   double warmup_ = 0;
   double start_ = 0;  // of the warm-up

@@ -2,19 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "horon/base/error.h"
+#include "horon/base/knob.h"
 #include "horon/base/text.h"
 
 namespace horon::train {
 namespace {
-
-// Of one run alone, not of one like it.
-bool is_of_one_run(const std::string& name) {
-  return name == "model_dir" || name == "resume" || name == "run_mode" || name == "hex_loss";
-}
 
 nlohmann::json parse_json(const std::string& text, const std::string& path) {
   try {
@@ -24,23 +19,16 @@ nlohmann::json parse_json(const std::string& text, const std::string& path) {
   }
 }
 
-void check_value(const std::string& name, const std::string& value, const std::string& where) {
-  try {
-    TrainConfig scratch;
-    set_field(scratch, name, value);
-  } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{}: {}", where, error.what()));
-  }
-}
-
 SettingsFile parse_run(const std::string& text, const std::string& path) {
   const nlohmann::json json = parse_json(text, path);
   SettingsFile file;
   file.is_of_run = true;
   for (const auto& [name, value] : json.items()) {
-    if (value.is_object() || is_of_one_run(name)) continue;
-    file.given[name] = value.is_string() ? value.get<std::string>() : value.dump();
-    check_value(name, file.given[name], path);
+    const Setting* setting = look_up_setting(name);
+    if (value.is_object()) continue;  // what was found out, for people
+    if (setting != nullptr && setting->on_resume == OnResume::kForgotten) continue;
+    file.said.add(name, value.is_string() ? value.get<std::string>() : value.dump(),
+                  fmt::format("{}: {}", path, name));
   }
   return file;
 }
@@ -59,27 +47,33 @@ void refuse_both(const Given& layer, const std::string& one, const std::string& 
 
 }  // namespace
 
+void Said::add(const std::string& name, const std::string& value, const std::string& where) {
+  const ReadSetting read = read_setting(name, value, where);
+  Given& layer = read.setting.scope == SettingScope::kJob ? job : trainer;
+  layer[std::string(read.setting.name)] = read.value;
+}
+
+Said read_flags(const Given& flags) {
+  Said said;
+  Given names;  // ours -> as it was written
+  for (const auto& [name, value] : flags) {
+    const std::string flag = knob_flag(name);
+    const ReadSetting read = read_setting(name, value, flag);
+    const auto [before, fresh] = names.emplace(read.setting.name, flag);
+    const Given& layer = read.setting.scope == SettingScope::kJob ? said.job : said.trainer;
+    require(fresh || layer.at(before->first) == read.value,
+            fmt::format("{} and {}: both are {}; give one of the two", before->second, flag,
+                        read.setting.name));
+    said.add(name, value, flag);
+  }
+  return said;
+}
+
 SettingsFile parse_settings(const std::string& text, const std::string& path) {
   if (trim(text).starts_with('{')) return parse_run(text, path);
   SettingsFile file;
-  int number = 0;
-  for (const std::string& line : split(text, '\n')) {
-    ++number;
-    const std::string content(trim(line.substr(0, line.find('#'))));
-    if (content.empty()) continue;
-    const auto wrong = [&](const std::string& what) {
-      throw UsageError(fmt::format("{}, line {}: {}", path, number, what));
-    };
-    const size_t equals = content.find('=');
-    if (equals == std::string::npos || equals == 0) wrong("'name = value' is wanted");
-    std::string name(trim(content.substr(0, equals)));
-    for (char& c : name)
-      c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    const std::string value(trim(content.substr(equals + 1)));
-    if (file.given.contains(name)) wrong(fmt::format("'{}' is given twice", name));
-    check_value(name, value, fmt::format("{}, line {}", path, number));
-    file.given[name] = value;
-  }
+  for (const SettingLine& line : parse_setting_lines(text, path))
+    file.said.add(line.name, line.value, line.where);
   return file;
 }
 
@@ -107,7 +101,9 @@ void apply_whole(TrainConfig& config, const Given& layer) {
 
 Given all_of(const TrainConfig& config) {
   Given all;
-  for (const Field& field : fields()) all[field.name] = get_field(config, field);
+  for (const Setting& setting : setting_table())
+    if (setting.scope != SettingScope::kJob)
+      all[std::string(setting.name)] = get_field(config, setting.name);
   return all;
 }
 

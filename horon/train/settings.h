@@ -10,10 +10,22 @@ namespace horon::train {
 
 using Given = std::map<std::string, std::string>;  // name -> value
 
-// Of a file: "name = value" lines with # comments, or the config.json of a run (whatever belongs to
-// that run alone, its folder and how it was begun, is left out). UsageError with file and line.
+// What was said, by the names of the table and with values as they are kept.
+struct Said {
+  Given trainer;
+  Given job;
+  // Adds one, by whatever name, in place of what was said before it. UsageError beginning with
+  // `where`.
+  void add(const std::string& name, const std::string& value, const std::string& where);
+};
+
+// Of flags, by whatever names. UsageError where two names of one setting contradict each other.
+Said read_flags(const Given& flags);
+
+// Of a file: "name = value" lines (base/setting.h), or the config.json of a run (without what is
+// forgotten when a run goes on, its folder and how it was begun). UsageError with file and line.
 struct SettingsFile {
-  Given given;
+  Said said;
   bool is_of_run = false;  // all settings of a run, in which one may replace another
 };
 SettingsFile parse_settings(const std::string& text, const std::string& path);

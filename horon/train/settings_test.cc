@@ -11,9 +11,12 @@
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
+#include "horon/base/text.h"
 #include "horon/file/file.h"
 #include "horon/train/agree.h"
+#include "horon/train/checkpoint.h"
 #include "horon/train/run_folder.h"
+#include "horon/train/start.h"
 
 namespace horon::train {
 namespace {
@@ -41,10 +44,30 @@ TEST(Config, FieldsAreReadAndMistakesNamed) {
   EXPECT_THROW(set_field(config, "batchsize", "1"), UsageError);
   EXPECT_THROW(set_field(config, "batch_size", "-1"), UsageError);
   EXPECT_THROW(set_field(config, "learning_rate", "fast"), UsageError);
-  config.reduction = "exact";
+  config.reduction = Reduction::kExact;
   EXPECT_THROW(check_config(config, 9), UsageError);  // 8 shards
-  config.optimizer = "adamw";
-  EXPECT_THROW(check_config(config, 1), UsageError);
+  config.dtype = DType::kI64;                         // of a C++ program
+  EXPECT_NE(message_of([&] { check_config(config, 1); }).find("--dtype: 'value 4' is not one of"),
+            std::string::npos);
+}
+
+// A row of the table is a member of TrainConfig, with the same default, and every word a value.
+TEST(Config, HasAMemberForEverySettingOfTheTrainer) {
+  const TrainConfig config;
+  int count = 0;
+  for (const Setting& setting : setting_table()) {
+    if (setting.scope == SettingScope::kJob) {
+      EXPECT_THROW(get_field(config, setting.name), UsageError) << setting.name;
+      continue;
+    }
+    ++count;
+    EXPECT_EQ(get_field(config, setting.name), setting.fallback) << setting.name;
+    for (const std::string& word : split(setting.words, ' ')) {
+      TrainConfig other;
+      EXPECT_NO_THROW(set_field(other, setting.name, word)) << setting.name << " " << word;
+    }
+  }
+  EXPECT_EQ(to_json(config).size(), count);
 }
 
 TEST(Config, ValuesThatCannotBeAreRefused) {
@@ -70,7 +93,7 @@ TEST(Config, ValuesThatCannotBeAreRefused) {
     TrainConfig config;
     const std::string said = message_of([&] { set_field(config, name, value); });
     EXPECT_NE(said.find("--" + name), std::string::npos) << said;
-    EXPECT_NE(said.find("wanted"), std::string::npos) << said;
+    EXPECT_NE(said.find("allowed is"), std::string::npos) << said;
   }
   TrainConfig config;  // of a C++ program
   config.momentum = 5;
@@ -86,8 +109,8 @@ TEST(Config, WordsInAnyCaseAndByOtherNames) {
   set_field(config, "distribution_strategy", "Default");
   set_field(config, "model_dir", "Runs/A");
   check_config(config, 1);
-  EXPECT_EQ(config.dtype, "bf16");
-  EXPECT_EQ(config.optimizer, "adam");
+  EXPECT_EQ(config.dtype, DType::kBF16);
+  EXPECT_EQ(config.optimizer, OptimizerKind::kAdam);
   EXPECT_EQ(config.model_dir, "Runs/A");
   EXPECT_NE(message_of([&] { set_field(config, "optimizer", "Adan"); }).find("'adam'"),
             std::string::npos);
@@ -98,44 +121,58 @@ TEST(Config, ReplicasByTheirNumberAlone) {
   several.num_gpus = 3;
   check_config(several, 3);
   EXPECT_EQ(replicas_of(several), 3);
-  several.distribution_strategy = "mirrored";
+  several.distribution_strategy = Strategy::kMirrored;
   EXPECT_EQ(replicas_of(several), 3);
-  several.distribution_strategy = "off";
+  several.distribution_strategy = Strategy::kOff;
   EXPECT_THROW(check_config(several, 1), UsageError);
 }
 
 TEST(Settings, OfAFileAreNamedByLine) {
   const SettingsFile file =
       parse_settings("# a comment\nmodel = lenet\n\nbatch_size = 64 # here, too\n", "x");
-  EXPECT_EQ(file.given, (Given{{"model", "lenet"}, {"batch_size", "64"}}));
+  EXPECT_EQ(file.said.trainer, (Given{{"model", "lenet"}, {"batch_size", "64"}}));
   const auto said = [](const std::string& text) {
     return message_of([&] { parse_settings(text, "my.conf"); });
   };
-  EXPECT_EQ(said("model lenet\n"), "my.conf, line 1: 'name = value' is wanted");
-  EXPECT_NE(said("\nmomentum = 5\n").find("my.conf, line 2: --momentum 5"), std::string::npos);
-  EXPECT_NE(said("\n\nmomentun = 0.5").find("my.conf, line 3: unknown setting"), std::string::npos);
-  EXPECT_NE(said("seed = 1\nseed = 2\n").find("line 2: 'seed' is given twice"), std::string::npos);
+  EXPECT_EQ(said("model lenet\n"), "my.conf:1: expected 'name = value', got 'model lenet'");
+  EXPECT_EQ(said("\nmomentum = 5\n"), "my.conf:2: momentum: '5': allowed is 0 to 0.9999");
+  EXPECT_EQ(said("\n\nmomentun = 0.5"),
+            "my.conf:3: momentun: unknown setting 'momentun'; did you mean 'momentum'?");
+  EXPECT_EQ(said("use_fp16 = true"),
+            "my.conf:1: use_fp16: --dtype bf16 is the nearest that is "
+            "built in");
   EXPECT_NE(said("{\"seed\": 1,\n}").find("my.conf: "), std::string::npos);
   EXPECT_NE(said("{\"seed\": 1,\n}").find("line 2"), std::string::npos);
-  EXPECT_NE(said("{\"train_epoch\": 3}").find("my.conf: unknown setting"), std::string::npos);
-  EXPECT_EQ(parse_settings("Skip-Eval = TRUE", "x").given, (Given{{"skip_eval", "TRUE"}}));
+  EXPECT_NE(said("{\"train_epoch\": 3}").find("my.conf: train_epoch: unknown setting"),
+            std::string::npos);
+  // One file for the trainer and the job: spellings, quotes, other programs' names; the last
+  // counts.
+  const Said both = parse_settings(
+                        "Skip-Eval = TRUE\ndata_dir = \"a # b\" # c\nbucket-bytes = 4MB\n"
+                        "train_url = 'x'\nfusion_threshold_mb = 2\nseed = 1\nseed = 2\n",
+                        "x")
+                        .said;
+  EXPECT_EQ(
+      both.trainer,
+      (Given{{"skip_eval", "true"}, {"data_dir", "a # b"}, {"model_dir", "x"}, {"seed", "2"}}));
+  EXPECT_EQ(both.job, (Given{{"bucket_bytes", "2097152"}}));
 }
 
 TEST(Settings, OfAnotherRunAreTakenButNotItsFolder) {
   TrainConfig before;
   before.model = "lenet";
   before.model_dir = "runs/a";
-  before.resume = "never";
+  before.resume = ResumeMode::kNever;
   before.learning_rate_strategy = "5:0.1";  // beside a rate: no contradiction in a whole run
   auto json = to_json(before);
   json["resolved"] = {{"threads", 4}};
   const SettingsFile file = parse_settings(json.dump(1), "config.json");
   EXPECT_TRUE(file.is_of_run);
   TrainConfig config;
-  apply_whole(config, file.given);
+  apply_whole(config, file.said.trainer);
   EXPECT_EQ(config.model, "lenet");
   EXPECT_EQ(config.model_dir, "");
-  EXPECT_EQ(config.resume, "auto");
+  EXPECT_EQ(config.resume, ResumeMode::kAuto);
 }
 
 TEST(Settings, ContradictionsAreErrorsAndLaterLayersWin) {
@@ -159,6 +196,107 @@ TEST(Settings, ContradictionsAreErrorsAndLaterLayersWin) {
   EXPECT_EQ(config.max_number_of_steps, 0U);
   EXPECT_EQ(config.train_epochs, 20U);
   EXPECT_EQ(config.batch_size_per_replica, 0U);
+}
+
+EnvLookup env_of(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+TEST(Start, TakesSettingsOfTheJobAndOtherProgramsNames) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/settings";
+  file::write(path, "batch-size = 64\nlog_level = info\ntimeout = 5s\nspin = 3\n");
+  const Start start = Start::resolve(
+      {{"model_name", "lenet"}, {"data_url", "/d"}, {"bucket-bytes", "4MB"}, {"max_epochs", "3"}},
+      env_of({{"HORON_TIMEOUT", "7s"}}), path);
+  EXPECT_EQ(start.config.model, "lenet");
+  EXPECT_EQ(start.config.data_dir, "/d");
+  EXPECT_EQ(start.config.batch_size, 64U);
+  EXPECT_EQ(start.config.train_epochs, 3U);
+  EXPECT_EQ(
+      start.given,
+      (Given{{"model", "lenet"}, {"data_dir", "/d"}, {"batch_size", "64"}, {"train_epochs", "3"}}));
+  EXPECT_EQ(start.knobs.bytes("bucket_bytes"), 4U << 20);
+  EXPECT_EQ(start.knobs.text("log_level"), "info");
+  EXPECT_EQ(start.knobs.origin("log_level"), "file");
+  EXPECT_EQ(start.knobs.text("timeout"), "7s");  // the environment before the file
+  EXPECT_EQ(Start::resolve({{"spin", "4"}}, env_of({}), path).knobs.text("spin"), "4");
+  const auto said = [&](const Given& flags) {
+    return message_of([&] { Start::resolve(flags, env_of({}), ""); });
+  };
+  EXPECT_EQ(said({{"train_url", "a"}, {"model_dir", "b"}}),
+            "--model_dir and --train-url: both are model_dir; give one of the two");
+  EXPECT_EQ(said({{"bucket_bytes", "x"}}),
+            "--bucket-bytes: 'x' is not a size; write 4096, 64KB, 100MB or 2GB: allowed is 0 to "
+            "1TB");
+  EXPECT_EQ(said({{"bucket_byte", "1"}}),
+            "--bucket-byte: unknown setting 'bucket_byte'; did you mean 'bucket_bytes'?");
+}
+
+TEST(Start, GoesOnWithTheRunsSettings) {
+  const TempFolder folder;
+  TrainConfig before;
+  before.model = "lenet";
+  before.model_dir = "/elsewhere";
+  before.max_number_of_steps = 7;
+  before.hex_loss = true;
+  before.resume = ResumeMode::kNever;
+  before.device = DeviceChoice::kCpu;
+  file::write(folder.path() + "/config.json", to_json(before).dump());
+  const Given flags = {{"log_dir", folder.path()}, {"train_epochs", "3"}};
+  const Start start = Start::resolve(flags, env_of({}), "");
+  EXPECT_EQ(start.config.model, "lenet");
+  EXPECT_EQ(start.config.model_dir, folder.path());
+  EXPECT_EQ(start.config.max_number_of_steps, 0U);  // its rival was given
+  EXPECT_FALSE(start.config.hex_loss);
+  EXPECT_EQ(start.config.resume, ResumeMode::kAuto);
+  EXPECT_EQ(start.config.device, DeviceChoice::kAuto);
+  EXPECT_EQ(start.config.learning_rate_strategy, "");  // not a newcomer's
+  EXPECT_EQ(start.given, (Given{{"model_dir", folder.path()}, {"train_epochs", "3"}}));
+  EXPECT_EQ(Start::resolve({}, env_of({}), "").config.learning_rate_strategy, "polynomial");
+  EXPECT_EQ(Start::resolve({{"model_dir", folder.path()}, {"resume", "never"}}, env_of({}), "")
+                .config.model,
+            "resnet_tiny");
+  EXPECT_TRUE(Start::resolve({{"run_mode", "EVAL"}}, env_of({}), "").only_evaluates);
+  // The same said in a file.
+  const std::string path = folder.path() + "/settings";
+  file::write(path, "train_dir = " + folder.path() + "\nrun_mode = evaluation\n");
+  const Start from_file = Start::resolve({}, env_of({}), path);
+  EXPECT_TRUE(from_file.only_evaluates);
+  EXPECT_EQ(from_file.config.model, "lenet");
+}
+
+// A run and a checkpoint of version 0.1, as they were written then.
+TEST(Frozen, RunsAndCheckpointsOfVersion01StillLoad) {
+  const std::string frozen = HORON_FROZEN_RUN;
+  const std::string text = file::read(frozen + "/config.json");
+  const nlohmann::json json = nlohmann::json::parse(text);
+  TrainConfig config = config_from_json(json);
+  EXPECT_EQ(config.optimizer, OptimizerKind::kAdam);
+  EXPECT_EQ(config.dtype, DType::kBF16);
+  EXPECT_EQ(config.scale_lr, RateScale::kLinear);
+  EXPECT_EQ(config.nan_policy, NanPolicy::kSkipStep);
+  EXPECT_EQ(config.lr_warmup_strategy, WarmUp::kExponential);
+  EXPECT_EQ(config.distribution_strategy, Strategy::kMirrored);
+  EXPECT_EQ(config.device, DeviceChoice::kCpu);
+  EXPECT_EQ(rate_shape(config), RateShape::kCosine);
+  EXPECT_EQ(config.seed, 9007199254740991U);
+  EXPECT_EQ(config.learning_rate, 1e-05);
+  nlohmann::json again = to_json(config);  // to the letter
+  again["resolved"] = json["resolved"];
+  EXPECT_EQ(again.dump(1) + "\n", text);
+  EXPECT_TRUE(parse_settings(text, "config.json").is_of_run);
+  const Snapshot snapshot = CheckpointStore::load(frozen + "/ckpt-00000002");
+  EXPECT_EQ(snapshot.step, 2U);
+  EXPECT_EQ(snapshot.data.digest, 12345678901234567890U);
+  EXPECT_EQ(to_json(snapshot.config), to_json(config));
+  EXPECT_EQ(Start::resolve({{"model_dir", frozen}}, env_of({}), "").config.seed, config.seed);
+  EXPECT_EQ(Start::resolve({{"checkpoint_path", frozen + "/ckpt-00000002"}}, env_of({}), "", true)
+                .config.optimizer,
+            OptimizerKind::kAdam);
 }
 
 struct Outcome {
@@ -227,7 +365,7 @@ TEST(Agreement, TakesADefaultThatIsGivenForTheSame) {
 
 TEST(Agreement, OtherMachinesAreAnErrorOnlyWhereBitsArePromised) {
   TrainConfig exact;
-  exact.reduction = "exact";
+  exact.reduction = Reduction::kExact;
   const Terms a{{}, {{"LibTorch", "2.15, AVX512"}}};
   const Terms b{{}, {{"LibTorch", "2.15, AVX2"}}};
   for (const Outcome& one : agree_all({exact, exact}, {a, b}))

@@ -42,7 +42,7 @@ TEST(Schedules, Stages) {
 // The first straight line becomes a constant factor.
 TEST(Schedules, AnExponentialWarmUpBendsTheFirstStage) {
   TrainConfig config = with("5:0.001->0.4,10:0.4->0.2");
-  config.lr_warmup_strategy = "exponential";
+  config.lr_warmup_strategy = WarmUp::kExponential;
   const Schedule bent(config, 10, 128);
   EXPECT_NEAR(bent.at(2), 0.001 * std::pow(400.0, 0.4), 1e-12);  // 0.011
   EXPECT_DOUBLE_EQ(bent.at(7.5), 0.3);                           // the second stays as it is
@@ -58,7 +58,7 @@ TEST(Schedules, AWarmUpBeginsWhereItIsTold) {
   config.lr_warmup_start = 0.02;
   EXPECT_DOUBLE_EQ(Schedule(config, 10, 128).at(0), 0.02);
   EXPECT_DOUBLE_EQ(Schedule(config, 10, 128).at(2), 0.06);
-  config.lr_warmup_strategy = "exponential";
+  config.lr_warmup_strategy = WarmUp::kExponential;
   EXPECT_NEAR(Schedule(config, 10, 128).at(2), std::sqrt(0.02 * 0.1), 1e-12);
   config.lr_warmup_start = 0;
   EXPECT_NEAR(Schedule(config, 10, 128).at(0), 0.001, 1e-12);
@@ -87,7 +87,7 @@ TEST(Schedules, ShapesStartAfterTheWarmUp) {
   config.learning_rate_strategy = "cosine";
   EXPECT_NEAR(Schedule(config, 12, 128).at(7), 0.055, 1e-12);
   config.learning_rate_strategy = "";
-  config.scale_lr = "linear";
+  config.scale_lr = RateScale::kLinear;
   EXPECT_DOUBLE_EQ(Schedule(config, 12, 512).at(5), 0.2);
 }
 
@@ -108,7 +108,7 @@ TEST(Lengths, AreWholeEpochsHoweverManyBatchesAStepTakes) {
 TEST(Optimizers, FollowTheirFormulas) {
   for (const char* name : {"sgd", "momentum", "nesterov", "adam", "lars"}) {
     TrainConfig config;
-    config.optimizer = std::string(name) == "nesterov" ? "momentum" : name;
+    set_field(config, "optimizer", std::string(name) == "nesterov" ? "momentum" : name);
     config.nesterov = std::string(name) == "nesterov";
     config.weight_decay = 0.01;
     constexpr size_t kCount = 37;
@@ -139,18 +139,18 @@ TEST(Optimizers, FollowTheirFormulas) {
             part == 0 ? 0.001L * std::sqrt(ww) / (std::sqrt(gg) + 0.01L * std::sqrt(ww)) : 1.0L;
         for (size_t i = part * kCount; i < (part + 1) * kCount; ++i) {
           const long double g = gradients[i] + decay * w[i];
-          if (config.optimizer == "sgd") w[i] -= rate * g;
-          if (config.optimizer == "momentum") {
+          if (config.optimizer == OptimizerKind::kSgd) w[i] -= rate * g;
+          if (config.optimizer == OptimizerKind::kMomentum) {
             m[i] = 0.9L * m[i] + g;
             w[i] -= rate * (config.nesterov ? g + 0.9L * m[i] : m[i]);
           }
-          if (config.optimizer == "adam") {
+          if (config.optimizer == OptimizerKind::kAdam) {
             m[i] = 0.9L * m[i] + 0.1L * g;
             v[i] = 0.999L * v[i] + 0.001L * g * g;
             w[i] -= rate * (m[i] / (1 - std::pow(0.9L, step))) /
                     (std::sqrt(v[i] / (1 - std::pow(0.999L, step))) + 1e-8L);
           }
-          if (config.optimizer == "lars") {
+          if (config.optimizer == OptimizerKind::kLars) {
             m[i] = 0.9L * m[i] + rate * trust * g;
             w[i] -= m[i];
           }

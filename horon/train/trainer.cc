@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -19,12 +18,13 @@
 namespace horon::train {
 namespace {
 
-Accelerator find_accelerator(const std::string& wanted, const Knobs& knobs) {
-  if (wanted == "cpu" || (wanted == "auto" && !has_cuda())) return {};
+Accelerator find_accelerator(DeviceChoice wanted, const Knobs& knobs) {
+  const bool by_itself = wanted == DeviceChoice::kAuto;
+  if (wanted == DeviceChoice::kCpu || (by_itself && !has_cuda())) return {};
   try {
     return open_accelerator(part_folders(knobs.text("parts")), 0);
   } catch (const UsageError& error) {
-    if (wanted != "auto") throw;
+    if (!by_itself) throw;
     fmt::print(stderr, "horon: LibTorch has a GPU, but Horon cannot use it: {}\n", error.what());
     return {};
   }
@@ -73,8 +73,7 @@ std::string own_command() {
 void Trainer::settle(const Session& session, bool only_evaluates) {
   if (session.size() == 1) return;
   Terms terms{{}, machine_traits()};
-  for (const auto& [name, value] : given_)
-    if (const Field* field = find_field(name)) terms.given[name] = get_field(config_, *field);
+  for (const auto& [name, value] : given_) terms.given[name] = get_field(config_, name);
   terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
   const Agreement agreement = agree(*session.store(), session.rank(), session.size(), config_,
                                     terms, session.knobs().duration("start_timeout"));
@@ -85,7 +84,7 @@ void Trainer::settle(const Session& session, bool only_evaluates) {
 
 // How a model was trained does not matter when it is only evaluated.
 void Trainer::prepare_evaluation(int ranks) {
-  config_.reduction = "fast";
+  config_.reduction = Reduction::kFast;
   config_.sync_batch_norm = false;
   config_.batch_size_per_replica = 0;
   config_.batch_size = std::max(config_.batch_size, static_cast<uint64_t>(ranks));
@@ -109,8 +108,9 @@ TrainResult Trainer::run_replica(Session& session, const Accelerator& place, boo
 // Each replica is a rank of its own: 2 processes of 2 are 4 ranks.
 TrainResult Trainer::run(bool only_evaluates) {
   // LibTorch 2.15's bf16 convolutions were seen to end with SIGILL (tilezero) on a CPU with AMX.
-  if (config_.dtype == "bf16") setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
+  if (config_.dtype == DType::kBF16) setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
   SessionOptions options;
+  if (knobs_) options.knobs = *knobs_;
   options.takes_signals = true;
   options.connects = false;
   Session session(options);
@@ -147,11 +147,8 @@ TrainResult Trainer::run(bool only_evaluates) {
 
 TrainResult run(const DatasetMaker& input_fn, const ModelMaker& model_fn,
                 const OptimizerMaker& optimizer_fn, const RunArguments& arguments) {
-  std::string mode = arguments.run_mode;
-  for (char& c : mode) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (mode != "train" && mode != "eval" && mode != "evaluation")
-    throw UsageError("run_mode '" + arguments.run_mode + "': TRAIN or EVAL is wanted");
   TrainConfig config = arguments.config;
+  set_field(config, "run_mode", arguments.run_mode, "run_mode");
   config.batch_size_per_replica = arguments.batch_size;
   config.model_dir = arguments.log_dir;
   config.max_number_of_steps = arguments.max_number_of_steps;
@@ -160,7 +157,7 @@ TrainResult run(const DatasetMaker& input_fn, const ModelMaker& model_fn,
   config.save_checkpoints_secs = arguments.save_model_secs;
   config.save_checkpoints_steps = arguments.save_model_secs > 0 ? 0 : arguments.save_model_steps;
   Trainer trainer(config, {input_fn, model_fn, optimizer_fn, {}});
-  return mode == "train" ? trainer.train() : trainer.evaluate();
+  return config.run_mode == RunMode::kTrain ? trainer.train() : trainer.evaluate();
 }
 
 }  // namespace horon::train

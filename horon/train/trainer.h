@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,12 +10,7 @@
 #include "horon/train/callback.h"
 #include "horon/train/config.h"
 #include "horon/train/replica.h"
-#include "horon/train/settings.h"
-
-namespace horon {
-class Knobs;
-struct World;
-}  // namespace horon
+#include "horon/train/start.h"
 
 namespace horon {
 class Session;
@@ -44,10 +40,14 @@ class Trainer {
  public:
   explicit Trainer(TrainConfig config, Ingredients ingredients = {})
       : config_(std::move(config)), ingredients_(std::move(ingredients)), given_(all_of(config_)) {}
-  // `given`: what this process was told. Ranks compare that alone; the rest is rank 0's, which may
-  // have found it in the folder of the run that goes on.
-  Trainer(TrainConfig config, Given given)
-      : config_(std::move(config)), given_(std::move(given)), is_command_(true) {}
+  // Flags, a file and the run that goes on, as `horon train` takes them: start.h. Ranks compare
+  // what each was told; the rest is rank 0's, which may have found it in the run's folder.
+  explicit Trainer(Start start, Ingredients ingredients = {})
+      : config_(std::move(start.config)),
+        ingredients_(std::move(ingredients)),
+        given_(std::move(start.given)),
+        knobs_(std::move(start.knobs)),
+        is_command_(start.is_command) {}
   TrainResult train() { return run(false); }
   TrainResult evaluate() { return run(true); }
 
@@ -59,7 +59,8 @@ class Trainer {
   TrainConfig config_;
   Ingredients ingredients_;
   Given given_;
-  bool is_command_ = false;  // `horon train`
+  std::optional<Knobs> knobs_;  // none: those of the environment
+  bool is_command_ = false;     // `horon train`
 };
 
 // One call for those who come from MoXing. Its arguments, with their meanings of old: run_mode in

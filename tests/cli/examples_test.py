@@ -176,18 +176,26 @@ class Examples(unittest.TestCase):
         self.assertGreater(count, 20, "where are the commands?")
 
     def allowed(self, name, value, where):
-        done = horon("info", "--knobs", env=dict(os.environ, **{f"HORON_{name.upper()}": value}))
-        self.assertEqual(done.returncode, 0, f"{where}: {name} {value}: {done.stderr}")
+        if name in self.of_job:
+            done = horon("info", "--knobs", env=dict(os.environ, **{f"HORON_{name.upper()}": value}))
+            self.assertEqual(done.returncode, 0, f"{where}: {name} {value}: {done.stderr}")
+        else:  # stops where training would begin
+            done = horon("train", f"--{name}={value}", cwd=self.folder, env=dict(os.environ, HORON_TORCH="/nowhere"))
+            self.assertIn("HORON_TORCH=/nowhere", done.stderr, f"{where}: {name} {value}")
 
     def test_values_of_settings(self):
         with open(os.path.join(ROOT, "docs", "knobs.md")) as file:
             rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in file if line.startswith("| `")]
-        self.assertGreater(len(rows), 20)
+        rows = [row for row in rows if len(row) == 7]  # not the names of other programs
+        self.assertGreater(len(rows), 70)
         names = {row[0].strip("`") for row in rows}
-        for name, _, _, default, allowed, text in rows:
-            values = [default.strip("`"), *re.split(r", or | or |, | to ", allowed.replace("host:port", "here:1234"))]
-            values += re.findall(r"\b\w+=\w+(?:,\w+=\w+)*", text)
-            for value in set(values) - {""}:
+        self.of_job = {row[0].strip("`") for row in rows if row[2].startswith("`HORON_")}
+        for row in rows:
+            name, of_job = row[0], row[0].strip("`") in self.of_job
+            default, allowed, text = row[3:6] if of_job else row[2:5]
+            values = [default.strip("`"), *re.split(r", or | or |, | to |at least ", allowed.replace("host:port", "here:1234"))]
+            values += re.findall(r"\b\w+=\w+(?:,\w+=\w+)*", text) if of_job else []
+            for value in set(values) - {"", "a text"}:
                 with self.subTest(name=name, value=value):
                     self.allowed(name.strip("`"), value, "docs/knobs.md")
         shown = re.findall(r"e\.g\. (\S+)\.", horon("info", "--algorithms").stdout)

@@ -174,6 +174,55 @@ class Settings(InputTest):
                      lambda says: self.refuse_run("--config", self.write("settings", "reduction = exact\n"), says=says)):
             done(["horon train --reduction"])
 
+    def test_dashes_and_underscores_are_equal(self):
+        for flag in ("--bucket-bytes", "--bucket_bytes", "--Bucket_bytes"):
+            self.assertRegex(self.accept("info", "--knobs", flag, "4MB"), r"bucket_bytes +4MB +command line", flag)
+            self.assertEqual(self.accept("run", "-np", "1", f"{flag}=4MB", "sh", "-c", "echo $HORON_BUCKET_BYTES"), "[0] 4MB\n", flag)
+        file = self.write("settings", "Bucket-Bytes = 5MB\n")
+        self.assertRegex(self.accept("info", "--knobs", "--config", file), r"bucket_bytes +5MB +file")
+        self.assertRegex(self.accept("info", "--knobs", "--fusion-threshold-mb", "2"), r"bucket_bytes +2097152 +command line")
+
+    def train(self, *arguments, says="HORON_TORCH=/nowhere", env=None):
+        """The settings are taken, and the next thing is missing, or they are refused."""
+        self.refuse("train", *arguments, says=says, env={"HORON_TORCH": "/nowhere", **(env or {})})
+
+    def test_the_trainer_takes_every_setting(self):
+        """By flag and file, in any spelling, by other programs' names; nothing is opened for that."""
+        rows = [(row.split()[0], row[25:].split(" ")[0]) for row in self.accept("info", "--knobs").splitlines()[1:]]
+        self.assertGreater(len(rows), 70)
+        for spell in (str, lambda name: name.replace("_", "-")):
+            self.train(*(word for name, value in rows for word in (f"--{spell(name)}", value)))
+            self.train("--config", self.write("settings", "".join(f"{spell(name)} = '{value}'\n" for name, value in rows)))
+        for flags in (["--data_url", "/d", "--train-url", "x"], ["--dataset_dir=/d", "--train_dir=x"], ["--log_dir", "x"],
+                      ["--model_name", "lenet", "--dataset_name", "mnist", "--max_epochs", "3"], ["--fusion-threshold-mb", "2"],
+                      ["--skip-eval"], ["--skip_eval", "false"]):
+            self.train(*flags)
+
+    def test_what_the_trainer_refuses(self):
+        self.train("--bucket-bytes", "x", says=["--bucket-bytes: 'x'", "0 to 1TB"])
+        self.train("--momentum", "5", says="--momentum: '5': allowed is 0 to 0.9999")
+        self.train("--bucket-byte", "1", says="did you mean 'bucket_bytes'?")
+        self.train("--lerning-rate", "1", says="did you mean 'learning_rate'?")
+        self.train("--use_synthetic_data", says="--dataset synthetic")
+        self.train("--dgc-total-samples=5", says="not built in yet")
+        self.train("--dtype", "fp16", says="bf16 is the nearest")
+        self.train("--config", self.write("settings", "\nworker_hosts = a,b\n"), says=["settings:2: worker_hosts", "horon run -np N"])
+        self.train("--config", self.write("settings", "spin = 3\nspin = -1\n"), says="settings:2: spin: '-1'")
+        self.train(env={"HORON_SPIN": "fast"}, says="HORON_SPIN (environment)")
+        self.train("more", says="'more' was not expected")
+
+    def test_settings_of_the_trainer_are_explained_elsewhere(self):
+        self.refuse_run("--batch_size", "64", says=["--batch_size", "GLOBAL batch", "behind `horon train`"])
+        self.refuse_run("--train-url", "x", says=["folder for checkpoints", "behind `horon train`"])
+        self.refuse_run("--config", self.write("settings", "seed = 3\n"), says=["settings:1: seed", "`horon train --seed 3`"])
+        self.assertRegex(self.accept("info", "--knobs"), r"batch_size +128 +`horon train` +GLOBAL")
+        for name, says in (("batch-size", ["scope", "run", "equal", "MoXing's batch_size is of one GPU"]),
+                           ("train_url", ["model_dir", "MoXing", "slim"]), ("loss_scale", ["no meaning here"])):
+            said = self.accept("info", "--explain", name)
+            for word in says:
+                self.assertIn(word, said)
+        self.refuse("info", "--explain", "batchsize", says="'batch_size'")
+
     def test_what_the_launcher_sets_itself(self):
         self.refuse_run("--rendezvous", "here:1234", says="--rendezvous-port")
         self.refuse_run("--secret-file", "mine", says="--secret-file")

@@ -83,11 +83,12 @@ int main() {
     const Accelerator gpu = open_accelerator(part_folders(""), 0);
     for (const char* name : {"sgd", "momentum", "nesterov", "adam", "lars"}) {
       TrainConfig config;
-      config.optimizer = name == std::string("nesterov") ? "momentum" : name;
+      set_field(config, "optimizer", name == std::string("nesterov") ? "momentum" : name);
       config.nesterov = name == std::string("nesterov");
       const double difference = compare(gpu, config);
       std::cout << name << ": largest difference " << difference << "\n";
-      if (difference > (config.optimizer == "lars" ? 1e-5 : 0.0)) throw Error("too large");
+      if (difference > (config.optimizer == OptimizerKind::kLars ? 1e-5 : 0.0))
+        throw Error("too large");
     }
     check_take(gpu);
     std::cout << "ok\n";

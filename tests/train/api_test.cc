@@ -39,7 +39,7 @@ TrainConfig small_config(const Folder& folder) {
   config.train_epochs = 3;
   config.learning_rate = 0.01;
   config.model_dir = folder.path;
-  config.device = "cpu";
+  config.device = DeviceChoice::kCpu;
   return config;
 }
 
@@ -181,7 +181,7 @@ TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
     TrainResult result;
     for (const uint64_t stop : stops) {
       TrainConfig config = small_config(folder);
-      config.optimizer = "adam";
+      config.optimizer = OptimizerKind::kAdam;
       config.max_number_of_steps = stop;
       Ingredients ingredients;
       ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
@@ -303,7 +303,7 @@ TEST(Trainer, RunTakesFunctionsAsMoxingDid) {
   const auto model_fn = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
   const auto optimizer_fn = [](std::span<const Slice> slices, const Accelerator& place) {
     TrainConfig config;
-    config.optimizer = "adam";
+    config.optimizer = OptimizerKind::kAdam;
     config.weight_decay = 0;
     return make_batch_gradients(make_optimizer(config, slices, place), 2, slices, place);
   };

@@ -43,6 +43,13 @@ class Agreement(Case):
         said = run_differing([*SMALL, "--max_number_of_steps", 4, "--model_dir", self.at("x")], ["--momentum", 0.8], code=11, ranks=3)
         self.assertIn("momentum: 0.9 on ranks 0, 2, 0.8 on rank 1", said)
 
+    def test_settings_of_the_job_that_differ_are_named(self):
+        arguments = [*SMALL, "--max_number_of_steps", 2, "--skip_eval", "--model_dir", self.at("x")]
+        said = run_differing(arguments, ["--bucket_bytes", "4MB"], code=11)
+        self.assertIn("bucket_bytes: 26214400 on rank 0, 4194304 on rank 1", said)
+        self.assertFalse(os.path.exists(self.at("x")))
+        run_differing(arguments, ["--bucket-bytes", "25600KB", "--log-level", "error"], code=0)
+
     def test_the_same_in_other_words_is_the_same(self):
         run_differing([*SMALL, "--max_number_of_steps", 2, "--model_dir", self.at("x")],
                       ["--learning_rate", "1e-1", "--seed", 1, "--input_threads", 2], code=0)
@@ -156,6 +163,19 @@ class Signals(Case):
         for name in files:
             with open(self.at(name)) as file:
                 self.assertIn('"step sums"', file.read(), name)
+
+
+    def test_settings_of_the_job_reach_the_runtime(self):
+        def sums(name, *flags):  # buckets of gradients that were summed
+            run(2, *SMALL, "--model-name", "lenet", "--max_number_of_steps", 3, "--skip-eval", "--train_url", self.at(name),
+                "--timeline", self.at(name + "-trace"), *flags)
+            with open(self.at(name + "-trace.0")) as file:
+                return len(re.findall(r'"name": ?"(?:fc|conv)', file.read()))
+        self.assertEqual(sums("a"), 6)  # two a step
+        with open(self.at("each"), "w") as file:
+            file.write("bucket-bytes = 0\nfirst_bucket_bytes = 0\n")
+        self.assertEqual(sums("b", "--config", self.at("each")), 24)  # each of the eight tensors alone
+        self.assertEqual(sums("c", "--fusion_threshold_mb", 0, "--first-bucket-bytes", 0), 24)
 
 
 class Lengths(Case):
@@ -335,7 +355,7 @@ class Folders(Case):
         self.assertEqual(digest(self.at("a"), 3), digest(self.at("b"), 3))
         with open(self.at("c"), "w") as file:
             file.write("optimizer = Adam\nmomentum = 5\n")
-        self.assertIn(f"{self.at('c')}, line 2: --momentum 5", run(1, "--config", self.at("c"), code=2))
+        self.assertIn(f"{self.at('c')}:2: momentum: '5': allowed is 0 to 0.9999", run(1, "--config", self.at("c"), code=2))
 
 
 if __name__ == "__main__":

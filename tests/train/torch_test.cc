@@ -223,7 +223,7 @@ std::string weights_and_statistics(const Replica& replica) {
 // lost) two, have the bits of one that did all steps alone.
 TEST(Forming, AnewKeepsWhatIsTrained) {
   TrainConfig config;
-  config.reduction = "exact";
+  config.reduction = Reduction::kExact;
   config.logical_shards = 6;
   constexpr int kSteps = 4;
   const auto train = [&](const Runtime& runtime, GradientSync& sync, Optimizer& optimizer,

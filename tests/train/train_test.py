@@ -274,14 +274,14 @@ class Commands(Runs):
         self.assertIn("ckpt-00000040", os.listdir(os.path.join(folder, aside)))
 
     def test_mistakes_are_one_line(self):
-        for arguments, wanted in ((["--lerning_rate", "1"], "did you mean --learning_rate"),
+        for arguments, wanted in ((["--lerning_rate", "1"], "did you mean 'learning_rate'"),
                                   (["--ps_hosts", "a"], "parameter servers"),
                                   (["--dgc_momentum_type", "vanilla"], "not built in yet"),
                                   (["--use_fp16"], "--dtype bf16"),
                                   (["--distribution_strategy", "tpu"], "not built in yet"),
                                   (["--model", "resnet_tinny"], "did you mean 'resnet_tiny'"),
                                   (["--optimizer", "momentun"], "did you mean 'momentum'"),
-                                  (["--batch_size", "0"], "--batch_size 0"),
+                                  (["--batch_size", "0"], "--batch_size: '0'"),
                                   (["--num_gpus", "2", "--distribution_strategy", "OFF"], "mirrored"),
                                   (["--learning_rate_strategy", "5:1,3:2"], "does not come after"),
                                   (["--dataset", "cifar10", "--data_dir", "/none"], "horon data download cifar10")):

@@ -12,7 +12,7 @@ namespace {
 
 class NanGuard final : public Callback {
  public:
-  explicit NanGuard(std::string policy) : policy_(std::move(policy)) {}
+  explicit NanGuard(NanPolicy policy) : policy_(policy) {}
   // The same on every rank: they look at the same reduced numbers.
   void on_gradients(Moment& moment) override {
     if (moment.sums.flaws.empty()) {
@@ -21,7 +21,7 @@ class NanGuard final : public Callback {
     }
     const std::string what = fmt::format("step {}: not finite on {}", moment.state.step + 1,
                                          fmt::join(moment.sums.flaws, "; on "));
-    if (policy_ == "abort")
+    if (policy_ == NanPolicy::kAbort)
       throw Error(what + "; --nan_policy skip-step passes over such steps", ExitCode::kNonFinite);
     if (++in_a_row_ >= kMostInARow)
       throw Error(fmt::format("{}, as on the {} steps before it", what, kMostInARow - 1),
@@ -32,7 +32,7 @@ class NanGuard final : public Callback {
 
  private:
   static constexpr int kMostInARow = 20;
-  std::string policy_;
+  NanPolicy policy_;
   int in_a_row_ = 0;
 };
 
@@ -85,7 +85,7 @@ class CheckReplicas final : public Callback {
 
 }  // namespace
 
-std::unique_ptr<Callback> make_nan_guard(const std::string& policy) {
+std::unique_ptr<Callback> make_nan_guard(NanPolicy policy) {
   return std::make_unique<NanGuard>(policy);
 }
 std::unique_ptr<Callback> make_check_replicas(uint64_t steps) {
