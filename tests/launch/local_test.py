@@ -185,7 +185,7 @@ class Environment(LaunchTest):
                       "echo $HORON_SIZE $HORON_TIMEOUT $HORON_LOG_LEVEL $HORON_TIMELINE $HORON_CROSS_BACKEND $HORON_BUCKET_BYTES "
                       "$HORON_AUTOTUNE_FILE")
         self.assert_good(job)
-        self.assertIn(f"[1] 2 7s TRACE {os.getcwd()}/t.json gloo {64 << 20} {os.getcwd()}/horon-autotune.json", job.out)
+        self.assertIn(f"[1] 2 7s trace {os.getcwd()}/t.json gloo {64 << 20} {os.getcwd()}/horon-autotune.json", job.out)
         for flag in ("--cycle-time-ms", "--torus-allreduce", "--stall-check"):
             self.assertIn(f"{flag}: nothing to do", job.err)
         self.assertIn("Gloo", run("-cb").out)
