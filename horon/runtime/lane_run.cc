@@ -85,12 +85,13 @@ bool Lane::move_items(std::vector<Item>& items, const Bucket& planned, const Buf
   Request request = items.front().request;
   request.name = spec.name;
   std::vector<Segment> segments;
+  const bool encodes = !spec.codec.empty();
   if (items.size() == 1) {
-    segments.push_back({spec.name, 0, request.in.count, items.front().step});
+    if (encodes) segments.push_back({spec.name, 0, request.in.count, items.front().step});
   } else {
     request.in = request.out = whole;
     request.name = fmt::format("{} and {} more", spec.name, items.size() - 1);
-    for (size_t i = 0; i < items.size() && !spec.codec.empty(); ++i)
+    for (size_t i = 0; i < items.size() && encodes; ++i)
       segments.push_back(
           {items[i].spec.name, planned.offsets[i], items[i].spec.count, items[i].step});
   }

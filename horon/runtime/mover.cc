@@ -83,18 +83,21 @@ void Mover::prepare(Request& request, double factor, std::vector<OwnedBuffer>& c
 
 bool Mover::move(Request request, const TensorSpec& spec, std::vector<Segment> segments,
                  bool may_deviate) {
-  const std::string steps = describe_steps(segments);  // names are compared between ranks
-  if (!spec.codec.empty()) request.name += steps;
+  const bool encodes = !spec.codec.empty();
+  const std::string steps = encodes ? describe_steps(segments) : "";
+  request.name += steps;  // names are compared between ranks
   const bool scales_first = spec.prescale != 1.0 && request.exact == nullptr;
-  const bool prepares = scales_first || !spec.codec.empty();
+  const bool prepares = scales_first || encodes;
+  const auto all_come = [&] {
+    return Request::barrier({.name = request.name, .timeout = request.timeout});
+  };
   // With something to prepare, whether all come is found out before anything is changed.
-  const Request all_come = Request::barrier({.name = request.name, .timeout = request.timeout});
-  if (prepares && may_deviate && !comm_.run_unless_deviated(all_come)) return false;
-  if (!may_deviate && !spec.codec.empty() && !steps.empty()) comm_.run(all_come);
+  if (prepares && may_deviate && !comm_.run_unless_deviated(all_come())) return false;
+  if (!may_deviate && !steps.empty()) comm_.run(all_come());
   std::vector<OwnedBuffer> copies;
   prepare(request, spec.prescale, copies);
   for (Request& item : request.items) prepare(item, spec.prescale, copies);
-  if (!spec.codec.empty()) {
+  if (encodes) {
     move_encoded(request, spec, segments);
   } else if (!move_plain(request, may_deviate && !prepares)) {
     return false;

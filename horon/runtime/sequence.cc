@@ -29,10 +29,11 @@ void Sequence::run(const TensorSpec& spec, const Request& request, std::optional
 int Sequence::join() { return comm_->join({.name = "join", .timeout = kNoLimit}); }
 
 void Sequence::move(const TensorSpec& spec, Request request, std::optional<uint64_t> step) {
-  const Segment whole{spec.name, 0, request.in.count, step};
+  std::vector<Segment> segments;
+  if (!spec.codec.empty()) segments.push_back({spec.name, 0, request.in.count, step});
   if (request.ready) request.ready();
   const auto done = request.done;
-  mover_.move(std::move(request), spec, {whole}, false);
+  mover_.move(std::move(request), spec, std::move(segments), false);
   if (done) done();
 }
 
