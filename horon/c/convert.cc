@@ -26,7 +26,7 @@ NamedOptions options_of(const horon_options* given) {
   options.set = read.set;
   options.over_members = read.over_members != 0;
   options.tag = read.tag;
-  if (read.step > 0) options.step = read.step - 1;
+  if (read.step > 0) options.step = read.step;
   if (read.codec != nullptr) options.codec = read.codec;
   return options;
 }

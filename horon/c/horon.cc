@@ -97,7 +97,9 @@ int horon_last_error_ranks(int* ranks, int room) {
 const char* horon_setting(horon_session* session, const char* name) {
   thread_local std::string text;
   return text_of(text, [&] {
-    return Use(session)->session->knobs().text(need(name, "the name of the setting"));
+    const std::string given = need(name, "the name of the setting");
+    const Setting* known = look_up_setting(given);  // by whatever name
+    return Use(session)->session->knobs().text(known == nullptr ? given : known->name);
   });
 }
 const char* horon_backend(horon_session* session) {

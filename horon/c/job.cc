@@ -93,12 +93,24 @@ void close_at_exit() {
   }
 }
 
-// A child must not find the list locked by a thread that it does not have.
+void ask_for_dump(int signal);
+
+bool handles_dumps() {
+  struct sigaction now {};
+  sigaction(SIGUSR1, nullptr, &now);
+  return now.sa_handler == ask_for_dump;
+}
+
+// A child must not find the list locked by a thread that it does not have, and has no thread that
+// would write what a signal asks for.
 void mind_forks() {
   static std::once_flag once;
   std::call_once(once, [] {
     pthread_atfork([] { sessions().mutex.lock(); }, [] { sessions().mutex.unlock(); },
-                   [] { sessions().mutex.unlock(); });
+                   [] {
+                     sessions().mutex.unlock();
+                     if (handles_dumps()) signal(SIGUSR1, SIG_DFL);
+                   });
   });
 }
 
@@ -108,28 +120,40 @@ sem_t& dump_asked() {
   return semaphore;
 }
 
+void ask_for_dump(int) { sem_post(&dump_asked()); }
+
+void dump_all() {
+  std::vector<Job*> open;
+  {
+    const std::lock_guard lock(sessions().mutex);
+    for (const auto& [key, job] : sessions().open)
+      if (job->process.is_here()) open.push_back(key);
+  }
+  for (Job* one : open)
+    guarded([&]() -> int64_t {
+      Use(one)->runtime().dump_last();
+      return 0;
+    });
+}
+
+// Once in each process.
 void dump_on_signal() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    struct sigaction now {};
-    sigaction(SIGUSR1, nullptr, &now);
-    if (now.sa_handler != SIG_DFL) return;  // somebody else's
-    sem_init(&dump_asked(), 0, 0);
-    std::thread([] {
-      while (true) {
-        while (sem_wait(&dump_asked()) != 0) {
-        }
-        guarded([]() -> int64_t {
-          Use(nullptr)->runtime().dump_last();
-          return 0;
-        });
+  const std::lock_guard lock(sessions().mutex);
+  struct sigaction now {};
+  sigaction(SIGUSR1, nullptr, &now);
+  if (now.sa_handler != SIG_DFL) return;  // somebody else's, or ours already
+  sem_init(&dump_asked(), 0, 0);
+  std::thread([] {
+    while (true) {
+      while (sem_wait(&dump_asked()) != 0) {
       }
-    }).detach();
-    struct sigaction action {};
-    action.sa_handler = [](int) { sem_post(&dump_asked()); };
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGUSR1, &action, nullptr);
-  });
+      dump_all();
+    }
+  }).detach();
+  struct sigaction action {};
+  action.sa_handler = ask_for_dump;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
 }
 
 SessionOptions session_options(const horon_session_options* given) {

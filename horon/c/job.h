@@ -100,6 +100,7 @@ class Use {
   horon_session& operator*() const { return *job_; }
   horon_session* operator->() const { return job_.get(); }
   std::weak_ptr<horon_session> weak() const { return job_; }
+  const std::shared_ptr<horon_session>& shared() const { return job_; }
 
  private:
   std::shared_ptr<horon_session> job_;

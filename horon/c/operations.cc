@@ -51,6 +51,7 @@ class Buffers {
  public:
   explicit Buffers(const Job& job) : job_(job) {}
   BufferView read(const horon_buffer* given) {
+    require(given != nullptr, "the buffer is null");
     Given one = read_buffer(job_, given);
     ready_.insert(ready_.end(), one.ready.begin(), one.ready.end());
     done_.insert(done_.end(), one.done.begin(), one.done.end());
@@ -157,12 +158,12 @@ void tell(horon_done done, void* user, const std::exception_ptr& error) {
   done(user, code, told.text.data());
 }
 
-void start_caller(Job& job) {
-  const std::lock_guard lock(job.mutex);
-  if (job.caller.joinable()) return;
-  job.caller = std::thread([&job] {
+void start_caller(const std::shared_ptr<Job>& job) {
+  const std::lock_guard lock(job->mutex);
+  if (job->caller.joinable()) return;
+  job->caller = std::thread([job] {  // until the session is closed
     pthread_setname_np(pthread_self(), "hrn-done");
-    while (const auto call = job.calls.pop()) (*call)();
+    while (const auto call = job->calls.pop()) (*call)();
   });
 }
 
@@ -363,7 +364,10 @@ int horon_wait_for(horon_session* session, horon_handle handle, int64_t millisec
 
 int horon_wait_all(horon_session* session, const horon_handle* handles, int count) {
   LastError first = {};
-  int code = 0;
+  int code = count > 0 && handles == nullptr
+                 ? code_of([] { throw UsageError("the handles are null"); })
+                 : 0;
+  if (code != 0) return code;
   for (int i = 0; i < count; ++i) {
     const int one = horon_wait(session, handles[i]);
     if (code != 0 || one == 0) continue;
@@ -394,6 +398,7 @@ int horon_result(horon_session* session, horon_handle handle, int item, horon_ma
     require(item >= 0 && at < operation->made.size() && operation->made[at] != nullptr,
             "this operation made nothing of its own");
     require(operation->work.done(), "wait for the operation first");
+    if (const auto error = operation->work.error()) std::rethrow_exception(error);
     const Gathered& gathered = *operation->made[at];
     horon_made own = {};
     own.size = made->size;
@@ -410,14 +415,20 @@ int horon_result(horon_session* session, horon_handle handle, int item, horon_ma
 int horon_on_done(horon_session* session, horon_handle handle, horon_done done, void* user) {
   return code_of([&] {
     require(done != nullptr, "horon_on_done: there is no function");
-    const Use job(session);
-    const Work work = find(*job, handle)->work;
-    if (work.done()) return tell(done, user, work.error());
-    start_caller(*job);
-    work.on_done([at = job.weak(), done, user](const std::exception_ptr& error) {
-      if (const auto open = at.lock())  // other threads wait for the one that we are on
-        open->calls.push([done, user, error] { tell(done, user, error); });
-    });
+    Work work;
+    {
+      const Use job(session);
+      work = find(*job, handle)->work;
+      if (!work.done()) {
+        start_caller(job.shared());
+        work.on_done([at = job.weak(), done, user](const std::exception_ptr& error) {
+          if (const auto open = at.lock())  // other threads wait for the one that we are on
+            open->calls.push([done, user, error] { tell(done, user, error); });
+        });
+        return;
+      }
+    }
+    tell(done, user, work.error());
   });
 }
 
@@ -436,9 +447,12 @@ horon_handle horon_next_done(horon_session* session) {
   return guarded([&]() -> int64_t {
     const Use job(session);
     const std::lock_guard lock(job->mutex);
-    if (job->done.empty()) return 0;
-    const horon_handle handle = job->done.front();
-    job->done.pop_front();
+    horon_handle handle = 0;
+    while (!job->done.empty() && handle == 0) {
+      const bool waits = job->operations.contains(job->done.front());  // else it was waited for
+      if (waits) handle = job->done.front();
+      job->done.pop_front();
+    }
     uint64_t ignored = 0;
     if (job->done.empty()) (void)!read(job->done_descriptor.get(), &ignored, sizeof(ignored));
     return handle;

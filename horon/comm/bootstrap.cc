@@ -47,7 +47,7 @@ size_t inline_bytes(const Knobs& knobs) {
 
 // Each communicator of a job has its own corner of the store: a counter per rank numbers them.
 std::shared_ptr<Store> corner(const BootstrapInfo& info) {
-  if (!info.store) return nullptr;
+  if (!info.store) return info.size == 1 ? make_memory_store() : nullptr;
   const Deadline deadline = Deadline::after(info.knobs.duration("start_timeout"));
   const int64_t number =
       info.store->add(fmt::format("{}/made/{}", info.name, info.rank), 1, deadline);

@@ -14,6 +14,8 @@ namespace {
 
 // A thread that waits for a part of a bucket gives the others this long to submit the rest.
 constexpr auto kQuiet = Milliseconds(1);
+// The same for one that only wants to be told: the step may go on meanwhile.
+constexpr auto kPatience = Milliseconds(20);
 // Between agreements that decide nothing: somebody made a mistake, or is late.
 constexpr auto kLongestPause = Milliseconds(500);
 }  // namespace
@@ -141,13 +143,16 @@ void Lane::count_all() {
   for (auto& [name, item] : pending_) count(item);
 }
 
-// The thread that waits does the work, unless another one is at it.
+// The thread that waits does the work, unless another one is at it. Not one that has little time:
+// what it began could keep it longer.
 void Lane::wait_for(uint64_t number, const Work& work, Deadline deadline) {
   Lock lock(mutex_);
-  if (!work.done()) waited_up_to_ = std::max(waited_up_to_, number);
+  uint64_t& wanted = deadline.passed() ? expected_up_to_ : waited_up_to_;
+  if (!work.done()) wanted = std::max(wanted, number);
   while (!work.done() && !deadline.passed()) {
     Clock::time_point later = deadline.at();
-    if (!driving_ && step(lock, later)) continue;
+    if (deadline.is_never() && !driving_ && step(lock, later)) continue;
+    if (!deadline.is_never()) work_.notify_one();
     if (!work.done()) sleep(lock, later);
   }
   if (!work.done()) work_.notify_one();  // the lane's own thread goes on for those who gave up
@@ -199,13 +204,13 @@ bool Lane::is_whole(int bucket) const {
 
 bool Lane::wants_agreement(Clock::time_point now, Clock::time_point& later) const {
   if (unplanned_ > 0) return true;
-  const bool waited = std::any_of(pending_.begin(), pending_.end(), [&](const auto& entry) {
-    return entry.second.number <= waited_up_to_;
-  });
-  if (!waited) return false;
-  if (now - last_submitted_ >= kQuiet) return true;
-  later = std::min<Clock::time_point>(later, last_submitted_ + kQuiet);
-  return false;
+  Clock::time_point due = Clock::time_point::max();
+  for (const auto& [name, item] : pending_) {
+    if (item.number <= waited_up_to_) due = std::min(due, last_submitted_ + kQuiet);
+    if (item.number <= expected_up_to_) due = std::min(due, last_submitted_ + kPatience);
+  }
+  later = std::min(later, due);
+  return now >= due;
 }
 
 bool Lane::step(Lock& lock, Clock::time_point& later) {
@@ -324,7 +329,7 @@ Report Lane::make_report() {
   for (Item* item : items) {
     report.pending.push_back(item->spec);
     report.fresh = report.fresh || !std::exchange(item->told, true);
-    report.stuck = report.stuck || item->number <= waited_up_to_;
+    report.stuck = report.stuck || item->number <= std::max(waited_up_to_, expected_up_to_);
   }
   if (report.stuck && !std::exchange(told_stuck_, true)) report.fresh = true;
   if (!report.stuck) told_stuck_ = false;

@@ -154,7 +154,8 @@ class Lane {
   std::vector<int> missing_;  // of each bucket: tensors that were not submitted yet
   size_t unplanned_ = 0;      // pending, and not as the plan has them
   uint64_t submissions_ = 0;
-  uint64_t waited_up_to_ = 0;  // somebody waits for this submission, and so for those before it
+  uint64_t waited_up_to_ = 0;    // somebody waits for this submission, and so for those before it
+  uint64_t expected_up_to_ = 0;  // somebody wants to be told of it
   Clock::time_point last_submitted_;
   std::vector<OwnedBuffer> declared_memory_;  // of the plan's declared buckets
   std::map<int, Memory> memory_;              // of the others

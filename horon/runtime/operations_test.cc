@@ -326,6 +326,24 @@ TEST(RuntimeOperations, AreToldOfWithoutAWait) {
   });
 }
 
+// Whoever waits for a short time is back then, and has not begun what takes longer.
+TEST(RuntimeOperations, WaitsKeepTheirLimits) {
+  on_ranks(2, [&](Runtime& runtime) {
+    std::vector<float> data(10, 1.0F);
+    for (int round = 0; round < 20; ++round) {
+      Work work;
+      if (runtime.rank() == 0) {
+        work = runtime.all_reduce("x", view_of(data));
+        EXPECT_FALSE(work.wait(Deadline::after(Milliseconds(3))));
+      }
+      runtime.barrier("").wait();  // rank 1 comes only now
+      if (runtime.rank() == 1) work = runtime.all_reduce("x", view_of(data));
+      while (!work.wait(Deadline::after(Milliseconds(1000)))) {
+      }
+    }
+  });
+}
+
 TEST(RuntimeOperations, BringResultsElsewhereAndLeaveTheInput) {
   on_ranks(2, [&](Runtime& runtime) {
     const auto rank = static_cast<float>(runtime.rank());

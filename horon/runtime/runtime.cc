@@ -41,6 +41,7 @@ void Runtime::attach(std::unique_ptr<Communicator> world, const RuntimeOptions& 
                      const Heirloom* heirloom) {
   world_ = std::move(world);
   options_ = options;
+  recorder_->set_rank(world_->rank());
   if (!options_.warn) {
     const Log log(LogLevel::kWarn, fmt::format("rank {}/{}", world_->rank(), world_->size()));
     options_.warn = [log](const std::string& line) { log.warn("{}", line); };
@@ -78,6 +79,11 @@ BucketMemory Runtime::rebind(std::unique_ptr<Communicator> next, const RuntimeOp
     heirloom_ = {old.bulk->retire(), old.urgent->retire(), old.urgent_names, old.codec_memory};
   }
   sets_.clear();  // groups go before their communicator
+  try {
+    recorder_->stop_timeline();
+  } catch (const IoError& error) {
+    options_.warn(fmt::format("timeline: {}", error.what()));
+  }
   world_.reset();
   attach(std::move(next), options, &heirloom_);
   bool kept = true;

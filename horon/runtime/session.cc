@@ -23,6 +23,7 @@ Session::Session(const SessionOptions& options)
       signals_(take_signals(options.takes_signals)),
       place_(join_world(options.knobs)),
       codecs_(options.codecs) {
+  if (!place_.store) place_.store = make_memory_store();  // a process alone
   if (options.connects) connect(options.device);
 }
 
@@ -32,6 +33,7 @@ Session::Session(const World& place, int generation, const SessionOptions& optio
       place_(place),
       generation_(generation),
       codecs_(options.codecs) {
+  if (!place_.store && place_.size == 1) place_.store = make_memory_store();
   if (options.connects) connect(options.device);
 }
 
@@ -80,7 +82,6 @@ Runtime& Session::runtime() const {
 
 std::unique_ptr<Session> Session::replica(int index, int of) {
   require(index >= 0 && index < of, fmt::format("replica {} of {} makes no sense", index, of));
-  if (!place_.store) place_.store = make_memory_store();  // a process alone, until now
   World place = place_;
   place.rank = place_.rank * of + index;
   place.size = place_.size * of;

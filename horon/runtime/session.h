@@ -46,7 +46,7 @@ class Session {
   int size() const { return place_.size; }
   bool is_first() const { return rank() == 0; }
   const std::string& description() const { return place_.description; }  // for people
-  const std::shared_ptr<Store>& store() const { return place_.store; }   // null for one rank
+  const std::shared_ptr<Store>& store() const { return place_.store; }   // also for one rank
   StopOnSignal* signals() const { return signals_.get(); }               // null: not taken
 
   // All ranks, once: compares the settings that must be alike, makes communicator and runtime.

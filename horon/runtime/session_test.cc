@@ -1,11 +1,13 @@
 #include "horon/runtime/session.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 
 #include "horon/base/error.h"
+#include "horon/base/fd.h"
 #include "horon/runtime/detail_on_ranks.h"
 
 namespace horon {
@@ -213,6 +215,39 @@ TEST(Session, IsRenewedInGenerationsAndComparesSettingsInEach) {
     session->barrier();
   });
   EXPECT_EQ(refused, 3);
+}
+
+TEST(Session, HasATimelineForEachGeneration) {
+  const TempFolder folder;
+  const auto store = make_memory_store();
+  on_threads(2, [&](int rank) {
+    SessionOptions options;
+    options.knobs.set("timeline", folder.path() + "/t", "test");
+    Session session(place_of(rank, 2, store), 0, options);
+    session.barrier();
+    session.renew(place_of(1 - rank, 2, store), 1);  // they change places
+    session.barrier();
+    const std::string last = session.runtime().describe_last();
+    EXPECT_NE(last.find(fmt::format("of rank {}", 1 - rank)), std::string::npos) << last;
+  });
+  for (const int rank : {0, 1}) {
+    for (const char* generation : {"", ".generation1"}) {
+      const std::string text =
+          read_small_file(fmt::format("{}/t{}.{}", folder.path(), generation, rank));
+      EXPECT_NE(text.find(fmt::format("\"rank\":{}", rank)), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Session, HasAStoreAlsoAlone) {
+  for (const char* backend : {"auto", "self", "shm", "gloo", "hier"}) {
+    SessionOptions options;
+    options.knobs.set("backend", backend, "test");
+    const Session alone(World{}, 0, options);
+    EXPECT_EQ(alone.sum(3), 3) << backend;
+    alone.store()->set("key", "value", Deadline::after(Milliseconds(1000)));
+    EXPECT_EQ(alone.store()->get("key", Deadline::after(Milliseconds(1000))), "value");
+  }
 }
 
 TEST(Session, OneProcessHasSeveralBesideEachOther) {

@@ -51,6 +51,11 @@ void TraceEvent::set_name(std::string_view text) {
 
 Recorder::Recorder(int rank, size_t capacity) : rank_(rank), ring_(capacity) {}
 
+void Recorder::set_rank(int rank) {
+  const std::lock_guard lock(mutex_);
+  rank_ = rank;
+}
+
 Recorder::~Recorder() {
   try {
     stop_timeline();

@@ -37,6 +37,8 @@ int64_t trace_time(Clock::time_point time);
 class Recorder {
  public:
   explicit Recorder(int rank, size_t capacity = 1024);
+  // The ranks have other numbers from now on. Not while a timeline is written.
+  void set_rank(int rank);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;

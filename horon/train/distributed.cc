@@ -73,6 +73,7 @@ struct DistributedOptimizer::State {
   std::vector<Work> works;
   uint64_t mended = 0;
   bool waited = false;
+  uint64_t steps = 0;
 
   // Whether the gradient is where it should be; if not, it is brought there.
   void mend(One& one) {
@@ -104,6 +105,7 @@ struct DistributedOptimizer::State {
     mend(one);
     NamedOptions how;
     how.codec = options.codec;
+    if (!options.codec.empty()) how.step = steps;
     how.postscale = factor();
     works.push_back(session.runtime().all_reduce(one.name, one.view, how));
     one.submitted = true;
@@ -141,7 +143,7 @@ struct DistributedOptimizer::State {
 DistributedOptimizer::DistributedOptimizer(Session& session,
                                            std::unique_ptr<torch::optim::Optimizer> inner,
                                            const NamedTensors& parameters, const Options& options)
-    : state_(new State{session, std::move(inner), options, {}, {}, {}, 0, false}) {
+    : state_(new State{session, std::move(inner), options, {}, {}, {}, 0, false, 0}) {
   require(state_->inner != nullptr, "DistributedOptimizer: there is no optimizer inside");
   require(options.backward_passes_per_step > 0, "backward_passes_per_step: at least 1");
   for (const auto& item : parameters) {
@@ -196,8 +198,12 @@ void DistributedOptimizer::synchronize() { state_->synchronize(); }
 void DistributedOptimizer::step() {
   state_->synchronize();
   state_->inner->step();
+  ++state_->steps;
   state_->begin();
 }
+
+uint64_t DistributedOptimizer::steps() const { return state_->steps; }
+void DistributedOptimizer::set_steps(uint64_t steps) { state_->steps = steps; }
 
 torch::optim::Optimizer& DistributedOptimizer::inner() { return *state_->inner; }
 uint64_t DistributedOptimizer::mended() const { return state_->mended; }

@@ -47,6 +47,12 @@ class DistributedOptimizer {
   // Only waits: to clip or look at gradients before step().
   void synchronize();
 
+  // How many were taken; codecs that go by the step are told. Set it when a run goes on, and then
+  // give session.runtime() what codecs have kept (Runtime::save_codec_state, restore_codec_state):
+  // both belong beside the weights.
+  uint64_t steps() const;
+  void set_steps(uint64_t steps);
+
   // To read and to set learning rates; its step() is called by ours.
   torch::optim::Optimizer& inner();
   // Gradients that were not in their bucket when they were ready, and were copied there.

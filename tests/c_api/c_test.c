@@ -203,6 +203,9 @@ static void handles(int rank) {
   struct pollfd quiet = {descriptor, POLLIN, 0};
   CHECK(poll(&quiet, 1, 0) == 0);
   CHECK(horon_wait_all(NULL, two, 2) == 0);
+  CHECK(horon_wait(NULL, ALL_REDUCE("d1", data, 4, HORON_F32, NULL)) == 0); /* waited for: no news */
+  CHECK(horon_next_done(NULL) == 0 && poll(&quiet, 1, 0) == 0);
+  CHECK(horon_wait_all(NULL, NULL, 1) == 2);
 }
 
 struct share {
@@ -261,6 +264,13 @@ static void errors_and_sets(int rank) {
   CHECK(ALL_REDUCE("x", NULL, 4, HORON_F32, NULL) == -2);
   CHECK(strstr(horon_last_error(), "null") != NULL && horon_last_error_kind() == HORON_USAGE_ERROR);
   CHECK(ALL_REDUCE("x", data, 4, 99, NULL) == -2);
+  CHECK(horon_all_reduce(NULL, "x", NULL, NULL, NULL) == -2 && horon_all_gather(NULL, "x", NULL, NULL, NULL) == -2);
+  const uint64_t sends[2] = {1, rank == 0 ? 1 : 9};
+  const horon_handle wrong = horon_all_to_all(NULL, "wrong", BUFFER(data, 2, HORON_F32), sends, NULL, NULL, NULL);
+  CHECK(wrong > 0);
+  while (horon_poll(NULL, wrong) == 0) usleep(100);
+  horon_made made = {sizeof made, HORON_VERSION, NULL, 0, 0, 0, NULL};
+  CHECK(horon_result(NULL, wrong, 0, &made) == 11 && horon_wait(NULL, wrong) == 11);
   horon_buffer unset = {0};
   CHECK(horon_all_reduce(NULL, "x", NULL, &unset, NULL) == -2);
   CHECK(strstr(horon_last_error(), "size or version") != NULL);
@@ -312,6 +322,7 @@ static void questions(int rank) {
   CHECK(horon_generation(NULL) == 0);
   CHECK(strcmp(horon_backend(NULL), "shm") == 0);
   CHECK(strcmp(horon_setting(NULL, "log_level"), "error") == 0);
+  CHECK(strcmp(horon_setting(NULL, "Log-Level"), "error") == 0);
   CHECK(horon_setting(NULL, "nothing") == NULL && horon_last_error_kind() == HORON_USAGE_ERROR);
   CHECK(strstr(horon_last_operations(NULL), "mean") != NULL);
   CHECK(horon_has_part(NULL, "no_such_part") == 0);

@@ -9,9 +9,9 @@
  * order.
  *
  * Errors: functions that return int give 0 or an error code (the exit codes of docs/errors.md: 2
- * wrong usage, 10 a peer was lost, 11 ranks disagree, 12 too late, ...), those that return a handle
- * one above 0 or minus the code. horon_last_error(), _kind() and _ranks() then tell more, to the
- * calling thread, until its next call that fails.
+ * wrong usage, 10 a peer was lost or is too late, 11 ranks disagree, ...), those that return a
+ * handle one above 0 or minus the code. horon_last_error(), _kind() and _ranks() then tell more, to
+ * the calling thread, until its next call that fails.
  *
  * Structs begin with their own size and version, so that later libraries can add to their end. Set
  * these, and the rest to zero, which always means the default:
@@ -67,7 +67,8 @@ HORON_C_API int horon_generation(horon_session* session);
 HORON_C_API const char* horon_version(void);
 HORON_C_API const char* horon_last_error(void);
 HORON_C_API int horon_last_error_kind(void);
-/* Ranks that the last error names, at most `room` of them into `ranks`; how many there are. */
+/* Ranks that the last error names, at most `room` of them into `ranks`; how many there are, of
+ * which 64 are kept. */
 HORON_C_API int horon_last_error_ranks(int* ranks, int room);
 
 /* Text for the calling thread until its next call of the same function; null after an error.
@@ -75,7 +76,8 @@ HORON_C_API int horon_last_error_ranks(int* ranks, int room);
 HORON_C_API const char* horon_setting(horon_session* session, const char* name);
 HORON_C_API const char* horon_backend(horon_session* session);
 HORON_C_API const char* horon_last_operations(horon_session* session);
-/* 1 if the part (cuda, nccl, mpi_openmpi, mpi_mpich) can be opened here, else 0. */
+/* 1 if the part (cuda, nccl, mpi_openmpi, mpi_mpich) can be opened here, 0 if not, minus a code
+ * without a session. */
 HORON_C_API int horon_has_part(horon_session* session, const char* name);
 
 HORON_C_API int horon_read_counters(horon_session* session, horon_counters* counters);
@@ -136,7 +138,7 @@ HORON_C_API int horon_result(horon_session* session, horon_handle handle, int it
                              horon_made* made);
 
 /* Calls done(user, code, text) once when the operation is over: on a thread of the library, or at
- * once on this one. It must not wait for operations. The handle stays. */
+ * once on this one. It must neither wait for operations nor close the session. The handle stays. */
 HORON_C_API int horon_on_done(horon_session* session, horon_handle handle, horon_done done,
                               void* user);
 /* A descriptor (eventfd) that is readable when operations are over that horon_next_done() has not
