@@ -58,7 +58,8 @@ void StopOnSignal::State::read_all() {
   }
 }
 
-StopOnSignal::StopOnSignal() : state_(std::make_unique<State>()) {
+StopOnSignal::StopOnSignal(bool leaves) : state_(std::make_unique<State>()) {
+  state_->leaves = leaves;
   sigset_t wanted;
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGTERM);

@@ -12,7 +12,8 @@ namespace horon {
 // SIGUSR1, if nobody else handles it, does no more than what on_user_signal() asks for.
 class StopOnSignal {
  public:
-  StopOnSignal();
+  // `leaves`: as leave_at_once(true), from the first signal on.
+  explicit StopOnSignal(bool leaves = false);
   ~StopOnSignal();
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;

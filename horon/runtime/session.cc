@@ -10,10 +10,7 @@ namespace horon {
 namespace {
 
 std::shared_ptr<StopOnSignal> take_signals(bool wanted) {
-  if (!wanted) return nullptr;
-  auto signals = std::make_shared<StopOnSignal>();
-  signals->leave_at_once(true);
-  return signals;
+  return wanted ? std::make_shared<StopOnSignal>(true) : nullptr;
 }
 
 }  // namespace

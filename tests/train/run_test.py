@@ -46,7 +46,7 @@ class Agreement(Case):
     def test_settings_of_the_job_that_differ_are_named(self):
         arguments = [*SMALL, "--max_number_of_steps", 2, "--skip_eval", "--model_dir", self.at("x")]
         said = run_differing(arguments, ["--bucket_bytes", "4MB"], code=11)
-        self.assertIn("bucket_bytes: 26214400 on rank 0, 4194304 on rank 1", said)
+        self.assertIn("bucket_bytes: 26214400 bytes on rank 0, 4194304 bytes on rank 1", said)
         self.assertFalse(os.path.exists(self.at("x")))
         run_differing(arguments, ["--bucket-bytes", "25600KB", "--log-level", "error"], code=0)
 
