@@ -30,6 +30,7 @@ struct Sessions {
   bool opens_default = false;
 };
 Sessions& sessions() {
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): C callers share them
   static Sessions& all = *new Sessions();
   return all;
 }

@@ -50,7 +50,7 @@ class Mover {
     const TensorSpec& spec;
     std::vector<Segment>& segments;
     BufferView numbers;
-    Stream* stream;  // null: host memory
+    Stream* stream = nullptr;  // null: host memory
   };
   void move_dense(const Request& request, const Encoded& what);
   void move_sparse(const Request& request, const Encoded& what);

@@ -34,7 +34,7 @@ Session::Session(const World& place, int generation, const SessionOptions& optio
   if (options.connects) connect(options.device);
 }
 
-Session::Session(std::unique_ptr<Communicator> world, RuntimeOptions options) {
+Session::Session(std::unique_ptr<Communicator> world, const RuntimeOptions& options) {
   place_.rank = world->rank();
   place_.size = world->size();
   place_.store = options.store;

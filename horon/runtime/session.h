@@ -36,7 +36,7 @@ class Session {
   Session() : Session(SessionOptions{}) {}
   explicit Session(const SessionOptions& options);
   // Of ranks that are no processes: they have met already.
-  explicit Session(std::unique_ptr<Communicator> world, RuntimeOptions options = {});
+  explicit Session(std::unique_ptr<Communicator> world, const RuntimeOptions& options = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -45,9 +45,8 @@ class Session {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   bool is_first() const { return rank() == 0; }
-  const std::string& description() const { return place_.description; }  // for people
-  const std::shared_ptr<Store>& store() const { return place_.store; }   // also for one rank
-  StopOnSignal* signals() const { return signals_.get(); }               // null: not taken
+  const std::shared_ptr<Store>& store() const { return place_.store; }  // also for one rank
+  StopOnSignal* signals() const { return signals_.get(); }              // null: not taken
 
   // All ranks, once: compares the settings that must be alike, makes communicator and runtime.
   void connect(std::shared_ptr<DeviceRuntime> device = nullptr);
