@@ -12,14 +12,19 @@ install(TARGETS ${libraries} EXPORT horonTargets ARCHIVE DESTINATION ${CMAKE_INS
 if(parts)
   install(TARGETS ${parts} LIBRARY DESTINATION lib/horon)
 endif()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/horon/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/horon
-  FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "kernels*" EXCLUDE PATTERN "detail_*" EXCLUDE)
+# The public headers and no others.
+set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/horon/public_headers.txt)
+file(STRINGS ${PROJECT_SOURCE_DIR}/horon/public_headers.txt public_headers REGEX "^horon/")
+list(REMOVE_ITEM public_headers horon/base/version.h)  # generated
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/generated/horon/base/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/horon/base)
 file(GLOB documents CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${documents} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/horon)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/horon PATTERN check.sh EXCLUDE)
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/install_libtorch.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/horon)
-install(FILES ${PROJECT_SOURCE_DIR}/horon/horon.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/horon)
 install(EXPORT horonTargets NAMESPACE horon:: DESTINATION ${package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/horonConfig.cmake.in ${PROJECT_BINARY_DIR}/horonConfig.cmake
   INSTALL_DESTINATION ${package_dir})

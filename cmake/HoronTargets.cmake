@@ -1,5 +1,6 @@
 # One folder = one library = one line in the dependency table.
 # horon_library(comm SRCS ... DEPS base device net LIBS <outside libraries> TESTS a_test.cc ...)
+# INTERNAL: of our programs alone, not installed.
 
 # -Wno-restrict: GCC 12 warns of overlaps that cannot be when a literal is put before a std::string.
 set(HORON_WARNINGS -Wall -Wextra -Wshadow -Wno-restrict)
@@ -21,7 +22,7 @@ else()
 endif()
 
 function(horon_library name)
-  cmake_parse_arguments(arg "" "" "SRCS;DEPS;LIBS;TESTS" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL" "" "SRCS;DEPS;LIBS;TESTS" ${ARGN})
   add_library(horon_${name} STATIC ${arg_SRCS})
   add_library(horon::${name} ALIAS horon_${name})
   set_target_properties(horon_${name} PROPERTIES EXPORT_NAME ${name})
@@ -32,7 +33,9 @@ function(horon_library name)
   target_link_libraries(horon_${name} PRIVATE $<BUILD_INTERFACE:horon_options>)
   list(TRANSFORM arg_DEPS PREPEND horon_)
   target_link_libraries(horon_${name} PUBLIC ${arg_DEPS} PRIVATE ${arg_LIBS})
-  set_property(GLOBAL APPEND PROPERTY HORON_LIBRARIES horon_${name})
+  if(NOT arg_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY HORON_LIBRARIES horon_${name})
+  endif()
   if(HORON_BUILD_TESTS AND arg_TESTS)
     horon_test(${name}_test SRCS ${arg_TESTS} DEPS ${name})
   endif()

@@ -1,8 +1,11 @@
 #pragma once
 
-// Everything that a program needs: its place in a job, data and files, training. With LibTorch at
-// hand (link horon::trainer) also what makes a loop of one's own train on many ranks.
+// Includes everything a program needs: session, data and files, training. With LibTorch (link
+// horon::trainer) also what makes your own training loop run on many ranks.
+#include "horon/data/format/packed.h"
+#include "horon/data/open_dataset.h"
 #include "horon/data/pipeline.h"
+#include "horon/data/survey.h"
 #include "horon/file/copy.h"
 #include "horon/file/file.h"
 #include "horon/runtime/session.h"

@@ -1,6 +1,6 @@
 // All-reduce between the ranks of a job, however it was started:
 //   horon run -np 4 example_all_reduce       mpirun -np 4 example_all_reduce
-// Started alone it makes four ranks of threads.
+// Started alone it creates four ranks as threads.
 #include <cstdio>
 #include <string>
 #include <thread>

@@ -20,7 +20,7 @@ constexpr const char* kUsage =
     "  NETWORK  normed: with batch norm (the default); plain: without\n"
     "Writes the weights to cifar10.pt.\n";
 
-constexpr int64_t kBatch = 80;  // divides the 50,000 pictures: no batch is smaller
+constexpr int64_t kBatch = 80;  // divides 50,000: all batches have the same size
 
 struct Pictures {
   torch::Tensor images;  // N x 3 x 32 x 32, bytes
@@ -69,7 +69,7 @@ torch::nn::Sequential make_network(bool normed) {
 
 void train(const std::string& folder, int epochs, bool normed) {
   horon::Session session;
-  torch::manual_seed(1);  // the same on all ranks, so they draw the same order below
+  torch::manual_seed(1);  // the same on all ranks, so that all draw the same order below
   const Pictures data = folder.empty() ? draw_pictures() : read_pictures(folder);
   const int64_t count = data.labels.size(0);
   auto network = make_network(normed);
@@ -99,7 +99,7 @@ void train(const std::string& folder, int epochs, bool normed) {
     std::printf("epoch %d  loss %.6f\n", epoch, sum / static_cast<double>(count));
     std::fflush(stdout);
   }
-  horon::average_statistics(session, *network);  // batch norm's: each rank has its own
+  horon::average_statistics(session, *network);  // of batch norm, which are different on each rank
   if (session.is_first()) torch::save(network, "cifar10.pt");
 }
 

@@ -18,7 +18,7 @@ constexpr const char* kUsage =
     "  NETWORK  normed: with batch norm (the default); plain: without\n"
     "Writes the weights to cifar10.pt.\n";
 
-constexpr int64_t kBatch = 80;  // divides the 50,000 pictures: no batch is smaller
+constexpr int64_t kBatch = 80;  // divides 50,000: all batches have the same size
 
 struct Pictures {
   torch::Tensor images;  // N x 3 x 32 x 32, bytes

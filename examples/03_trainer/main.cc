@@ -1,15 +1,15 @@
-// A network, a data set, an optimizer and a callback of one's own; Horon does the rest:
+// Horon's trainer with its own network, data set, optimizer and callback:
 //   horon run -np 2 example_trainer [MODEL_DIR]
 #include <cmath>
 #include <cstdio>
 
 #include "horon/horon.h"
 
-// Pictures (N x channels x size x size) to logits (N x classes). The loss is cross entropy, unless
-// loss() is overridden, too.
+// Images (N x channels x size x size) to logits (N x classes). The loss is cross entropy unless
+// loss() is overridden.
 struct MyNet : horon::train::Model {
   torch::nn::Conv2d conv{nullptr};
-  horon::train::Norm norm{nullptr};  // torch's batch norm works as well, but for --sync_batch_norm
+  horon::train::Norm norm{nullptr};  // torch's also works, except with --sync_batch_norm
   torch::nn::Linear last{nullptr};
 
   explicit MyNet(const horon::train::ModelShape& shape) {
@@ -22,7 +22,7 @@ struct MyNet : horon::train::Model {
   }
 };
 
-// Numbered, labelled pictures of bytes. read() is called from several threads at once.
+// Numbered, labelled images. read() is called from several threads at once.
 class Stripes : public horon::Dataset {
  public:
   explicit Stripes(const std::string& split) : size_(split == "train" ? 2000 : 400) {
@@ -49,7 +49,7 @@ class Stripes : public horon::Dataset {
   uint64_t size_;
 };
 
-// Steps of one size, whatever the gradient's. Each slice is one parameter of the network.
+// Steps of a fixed size in the direction of the gradient. Each slice is one network parameter.
 struct SignDescent : horon::train::Optimizer {
   void step(std::span<const horon::train::Slice> slices, double rate) override {
     ++steps;
@@ -61,7 +61,7 @@ struct SignDescent : horon::train::Optimizer {
   std::map<std::string, horon::BufferView> state() override { return {}; }  // for checkpoints
 };
 
-// One on each rank; all ranks call its functions at the same moments. screen: rank 0's.
+// One per rank; all ranks call its functions at the same points. Only rank 0's screen prints.
 struct EnoughIsEnough : horon::train::Callback {
   void on_evaluated(horon::train::Moment& moment) override {
     moment.screen.say("test loss " + std::to_string(moment.result.test_loss));
@@ -69,7 +69,7 @@ struct EnoughIsEnough : horon::train::Callback {
   }
 };
 
-// How they are made, on each rank.
+// Called on each rank.
 std::shared_ptr<horon::Dataset> input_fn(const std::string& split) {  // "train", "test"
   return std::make_shared<Stripes>(split);
 }
@@ -87,12 +87,12 @@ horon::TrainResult train(const std::string& model_dir) {
   config.train_epochs = 20;
   config.learning_rate = 0.01;
   config.preprocessing = "cifar";
-  config.model = "my_net";  // only for the log: see `mine`
+  config.model = "my_net";  // only for the log; the model comes from `mine`
   config.dataset = "stripes";
   config.model_dir = model_dir;
-  config.device = horon::DeviceChoice::kCpu;  // where SignDescent can reach the parameters
+  config.device = horon::DeviceChoice::kCpu;  // SignDescent needs the parameters in host memory
 
-  horon::Ingredients mine;  // what is left out is found by its name in the settings
+  horon::Ingredients mine;  // everything else is selected by the settings
   mine.dataset = input_fn;
   mine.model = model_fn;
   mine.optimizer = optimizer_fn;
@@ -102,7 +102,7 @@ horon::TrainResult train(const std::string& model_dir) {
 
 horon::TrainResult run(const std::string& log_dir) {
   horon::RunArguments arguments;
-  arguments.batch_size = 50;  // of ONE rank
+  arguments.batch_size = 50;  // per rank
   arguments.log_dir = log_dir;
   arguments.max_number_of_steps = 40;
   arguments.config.learning_rate = 0.01;  // everything else: a TrainConfig
@@ -112,7 +112,7 @@ horon::TrainResult run(const std::string& log_dir) {
 }
 
 int main(int argc, char** argv) {
-  const std::string model_dir = argc > 1 ? argv[1] : "";  // "": a new one below ./runs
+  const std::string model_dir = argc > 1 ? argv[1] : "";  // "": a new folder in ./runs
   const std::string how = argc > 2 ? argv[2] : "train";
   if (model_dir == "--help" || argc > 3 || (how != "train" && how != "run")) {
     std::fputs("usage: trainer [MODEL_DIR [train | run]]\n", argc == 2 ? stdout : stderr);

@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   if (code != 0) return fail("start", code);
   const int rank = horon_rank(NULL);
 
-  /* What every step brings, once: the library hands out the memory where it reduces without a copy. */
+  /* Declares the tensors of every step once; the library returns memory that it reduces without a copy. */
   const horon_tensor tensors[2] = {
       {.size = sizeof(horon_tensor), .version = HORON_VERSION, .name = "fc", .count = 1000, .dtype = HORON_F32},
       {.size = sizeof(horon_tensor), .version = HORON_VERSION, .name = "conv", .count = 500, .dtype = HORON_F32}};
@@ -31,14 +31,14 @@ int main(int argc, char** argv) {
 
   for (int step = 0; step < 3; ++step) {
     horon_handle handles[2];
-    for (int i = 0; i < 2; ++i) { /* in whatever order they become ready */
+    for (int i = 0; i < 2; ++i) { /* in any order */
       float* gradient = views[i];
       for (uint64_t k = 0; k < tensors[i].count; ++k) gradient[k] = (float)(rank + step);
       const horon_buffer buffer = {.size = sizeof buffer, .version = HORON_VERSION, .data = gradient,
                                    .count = tensors[i].count, .dtype = HORON_F32};
       handles[i] = horon_all_reduce(NULL, tensors[i].name, NULL, &buffer, &average);
     }
-    code = horon_wait_all(NULL, handles, 2); /* also for those that could not be submitted */
+    code = horon_wait_all(NULL, handles, 2); /* also for failed submissions */
     if (code != 0) return fail("all-reduce", code);
     if (rank == 0) printf("step %d: the average is %g\n", step, ((float*)views[0])[0]);
   }

@@ -8,7 +8,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/horovod.h"
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 #include "horon/base/log.h"
 #include "horon/base/part.h"
 #include "horon/base/queue.h"
@@ -86,50 +86,50 @@ TEST(Integer, NamesTheRange) {
   EXPECT_THROW(parse_integer("99999999999999999999", "ranks", 1, 8), UsageError);
 }
 
-TEST(Deadline, PassesAndNever) {
+TEST(Deadline, PassesAfterItsDurationUnlessNever) {
   EXPECT_TRUE(Deadline::after(Milliseconds(0)).passed());
   EXPECT_FALSE(Deadline::never().passed());
   EXPECT_EQ(Deadline::after(Milliseconds(-5)).left(), Clock::duration::zero());
 }
 
-TEST(Knobs, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+TEST(JobSettings, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("knobs-{}.conf", getpid());
   std::ofstream(path) << "# comment\ntimeout = 5s\nbackend = gloo\nspin = 7\n";
   const auto env = env_of({{"HORON_TIMEOUT", "6s"}, {"HORON_BACKEND", "shm"}});
-  const Knobs knobs = Knobs::resolve({{"timeout", "7s"}}, env, path);
+  const JobSettings job_settings = JobSettings::resolve({{"timeout", "7s"}}, env, path);
   std::filesystem::remove(path);
-  EXPECT_EQ(knobs.duration("timeout"), Milliseconds(7000));
-  EXPECT_EQ(knobs.text("backend"), "shm");
-  EXPECT_EQ(knobs.integer("spin"), 7);
-  EXPECT_EQ(knobs.bytes("inline_bytes"), 65536U);
-  EXPECT_EQ(knobs.origin("timeout"), "command line");
-  EXPECT_EQ(knobs.origin("backend"), "environment");
-  EXPECT_EQ(knobs.origin("spin"), "file");
-  EXPECT_EQ(knobs.origin("inline_bytes"), "default");
+  EXPECT_EQ(job_settings.duration("timeout"), Milliseconds(7000));
+  EXPECT_EQ(job_settings.text("backend"), "shm");
+  EXPECT_EQ(job_settings.integer("spin"), 7);
+  EXPECT_EQ(job_settings.bytes("inline_bytes"), 65536U);
+  EXPECT_EQ(job_settings.origin("timeout"), "command line");
+  EXPECT_EQ(job_settings.origin("backend"), "environment");
+  EXPECT_EQ(job_settings.origin("spin"), "file");
+  EXPECT_EQ(job_settings.origin("inline_bytes"), "default");
 }
 
-TEST(Knobs, HorovodsVariablesCountBelowOurs) {
+TEST(JobSettings, HorovodsVariablesCountBelowOurs) {
   const auto resolve = [](std::map<std::string, std::string> variables) {
-    return Knobs::resolve({}, env_of(std::move(variables)), "");
+    return JobSettings::resolve({}, env_of(std::move(variables)), "");
   };
-  const Knobs knobs = resolve({{"HOROVOD_FUSION_THRESHOLD", "1000"},
-                               {"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"},
-                               {"HOROVOD_STALL_CHECK_TIME_SECONDS", "1.5"},
-                               {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0"},
-                               {"HOROVOD_LOG_LEVEL", "TRACE"},
-                               {"HOROVOD_TIMELINE", "t.json"},
-                               {"HORON_TIMELINE", "ours"},
-                               {"HOROVOD_AUTOTUNE", "1"}});
-  EXPECT_EQ(knobs.bytes("bucket_bytes"), 1000U);
-  EXPECT_EQ(knobs.origin("bucket_bytes"), "HOROVOD_FUSION_THRESHOLD");
-  EXPECT_EQ(knobs.origin("first_bucket_bytes"), "default");
-  EXPECT_EQ(knobs.duration("timeout"), Milliseconds(7000));
-  EXPECT_EQ(knobs.duration("stall_warning_time"), Milliseconds(1500));
-  EXPECT_EQ(knobs.text("stall_shutdown_time"), "365d");  // 0: never
-  EXPECT_EQ(knobs.text("log_level"), "trace");
-  EXPECT_EQ(knobs.text("timeline"), "ours");
-  EXPECT_EQ(knobs.origin("timeline"), "environment");
-  EXPECT_EQ(knobs.text("autotune_file"), "horon-autotune.json");
+  const JobSettings job_settings = resolve({{"HOROVOD_FUSION_THRESHOLD", "1000"},
+                                            {"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"},
+                                            {"HOROVOD_STALL_CHECK_TIME_SECONDS", "1.5"},
+                                            {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0"},
+                                            {"HOROVOD_LOG_LEVEL", "TRACE"},
+                                            {"HOROVOD_TIMELINE", "t.json"},
+                                            {"HORON_TIMELINE", "ours"},
+                                            {"HOROVOD_AUTOTUNE", "1"}});
+  EXPECT_EQ(job_settings.bytes("bucket_bytes"), 1000U);
+  EXPECT_EQ(job_settings.origin("bucket_bytes"), "HOROVOD_FUSION_THRESHOLD");
+  EXPECT_EQ(job_settings.origin("first_bucket_bytes"), "default");
+  EXPECT_EQ(job_settings.duration("timeout"), Milliseconds(7000));
+  EXPECT_EQ(job_settings.duration("stall_warning_time"), Milliseconds(1500));
+  EXPECT_EQ(job_settings.text("stall_shutdown_time"), "365d");  // 0: never
+  EXPECT_EQ(job_settings.text("log_level"), "trace");
+  EXPECT_EQ(job_settings.text("timeline"), "ours");
+  EXPECT_EQ(job_settings.origin("timeline"), "environment");
+  EXPECT_EQ(job_settings.text("autotune_file"), "horon-autotune.json");
   EXPECT_EQ(resolve({{"HOROVOD_FUSION_THRESHOLD", "0"}}).bytes("first_bucket_bytes"), 0U);
   EXPECT_EQ(
       resolve({{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_AUTOTUNE_LOG", "log"}}).text("autotune_file"),
@@ -148,9 +148,9 @@ TEST(Knobs, HorovodsVariablesCountBelowOurs) {
                 "HOROVOD_CYCLE_TIME has no meaning here: there is no polling cycle"});
 }
 
-TEST(Knobs, RefusesUnknownNamesAndBadValues) {
+TEST(JobSettings, RefusesUnknownNamesAndBadValues) {
   const auto flag = [](const std::string& name, const std::string& value) {
-    return message_of([&] { Knobs::resolve({{name, value}}, env_of({}), ""); });
+    return message_of([&] { JobSettings::resolve({{name, value}}, env_of({}), ""); });
   };
   EXPECT_EQ(flag("timeot", "1s"), "--timeot: unknown setting 'timeot'; did you mean 'timeout'?");
   EXPECT_EQ(flag("cross_backend", "goo"),
@@ -173,30 +173,30 @@ TEST(Knobs, RefusesUnknownNamesAndBadValues) {
   for (const char* good : {"", "here:1", "[::1]:65535,b:2"})
     EXPECT_EQ(flag("rendezvous", good), "no error") << good;
   EXPECT_EQ(message_of([] {
-              Knobs::resolve({}, env_of({{"HORON_LOG_LEVEL", "loud"}}), "");
+              JobSettings::resolve({}, env_of({{"HORON_LOG_LEVEL", "loud"}}), "");
             }).find("HORON_LOG_LEVEL (environment): 'loud' is not one of debug, info"),
             0U);
-  EXPECT_THROW(Knobs::resolve({}, env_of({}), "/nowhere/at/all"), UsageError);
-  EXPECT_THROW(Knobs().set("backend", "shmem", "test"), UsageError);
+  EXPECT_THROW(JobSettings::resolve({}, env_of({}), "/nowhere/at/all"), UsageError);
+  EXPECT_THROW(JobSettings().set("backend", "shmem", "test"), UsageError);
 }
 
-TEST(Knobs, FilesAreReadLineByLine) {
+TEST(JobSettings, FilesAreReadLineByLine) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("knobs-{}.conf", getpid());
   const auto read = [&](const std::string& text) {
     std::ofstream(path) << text;
-    return Knobs::resolve({}, env_of({{"HORON_CONFIG", path}}), "");
+    return JobSettings::resolve({}, env_of({{"HORON_CONFIG", path}}), "");
   };
   const auto why = [&](const std::string& text) { return message_of([&] { read(text); }); };
-  const Knobs knobs = read(
+  const JobSettings job_settings = read(
       "backend = SHM # so\ntimeline = \"a # b\"  # c\nhost_id = 'it'\nlog_level = Warning\n"
       "algorithm = All_Reduce=Two_Shot, broadcast=tree\ninsecure = ON\nspin = AUTO\nspin = 1e3");
-  EXPECT_EQ(knobs.text("backend"), "shm");
-  EXPECT_EQ(knobs.text("timeline"), "a # b");
-  EXPECT_EQ(knobs.text("host_id"), "it");
-  EXPECT_EQ(knobs.text("log_level"), "warning");
-  EXPECT_EQ(knobs.text("algorithm"), "all_reduce=two_shot,broadcast=tree");
-  EXPECT_TRUE(knobs.flag("insecure"));
-  EXPECT_EQ(knobs.text("spin"), "1000");  // the last one, as whoever reads it wants it
+  EXPECT_EQ(job_settings.text("backend"), "shm");
+  EXPECT_EQ(job_settings.text("timeline"), "a # b");
+  EXPECT_EQ(job_settings.text("host_id"), "it");
+  EXPECT_EQ(job_settings.text("log_level"), "warning");
+  EXPECT_EQ(job_settings.text("algorithm"), "all_reduce=two_shot,broadcast=tree");
+  EXPECT_TRUE(job_settings.flag("insecure"));
+  EXPECT_EQ(job_settings.text("spin"), "1000");  // the last one, as whoever reads it wants it
   EXPECT_EQ(why("\n\nspin = -1"),
             path.string() + ":3: spin: '-1': allowed is 0 to 1000000, or auto");
   EXPECT_EQ(why("# a\nbackend shm"),
@@ -209,7 +209,7 @@ TEST(Knobs, FilesAreReadLineByLine) {
 }
 
 // Every default and every end of a range is a value, and every word is one for its reader.
-TEST(Settings, TheTableAllowsItself) {
+TEST(Settings, EveryDefaultAndLimitIsAValidValue) {
   std::set<std::string_view> names;
   for (const Setting& one : setting_table()) {
     EXPECT_TRUE(names.insert(one.name).second) << one.name << " is there twice";
@@ -224,7 +224,8 @@ TEST(Settings, TheTableAllowsItself) {
     EXPECT_EQ(has_range, !one.low.empty()) << one.name;
     EXPECT_FALSE(one.help.empty()) << one.name;
   }
-  for (const std::string& word : knob_words("log_level")) EXPECT_NO_THROW(parse_log_level(word));
+  for (const std::string& word : job_setting_words("log_level"))
+    EXPECT_NO_THROW(parse_log_level(word));
 }
 
 // Each means a setting that there is, or says what to use; none hides a name of ours.
@@ -264,7 +265,7 @@ TEST(Settings, NamesInAnySpellingAndUnitsOfOthers) {
   EXPECT_EQ(message_of([&] { read("fusion_threshold_mb", "-1"); }),
             "x: '-1': it is bucket_bytes here: allowed is 0 to 1TB");
   EXPECT_EQ(message_of([&] { read("dgc_momentum_type", "v"); }),
-            "x: gradient compression by sparsity is not built in yet");
+            "x: sparse gradient compression is not implemented yet");
   EXPECT_EQ(message_of([&] { read("momentum", "nan"); }),
             "x: 'nan' is not a number: allowed is 0 to 0.9999");
   EXPECT_EQ(message_of([&] { read("save_checkpoints_secs", "-1"); }),
@@ -276,7 +277,7 @@ TEST(Settings, AreExplainedByAnyName) {
   for (const char* part : {"model_dir: folder", "output (of `horon train`)", "forgotten",
                            "train_url of MoXing", "train_dir of TensorFlow's slim"})
     EXPECT_NE(said.find(part), std::string::npos) << said;
-  EXPECT_NE(explain_setting("batch_size").find("MoXing's batch_size is of one GPU"),
+  EXPECT_NE(explain_setting("batch_size").find("for MoXing's batch_size, which is per GPU"),
             std::string::npos);
   EXPECT_NE(explain_setting("bucket_bytes").find("HOROVOD_FUSION_THRESHOLD"), std::string::npos);
   EXPECT_NE(explain_setting("use_fp16").find("has no meaning here"), std::string::npos);

@@ -7,11 +7,12 @@
 
 #include "horon/base/exit_code.h"
 
-// The five errors that public calls throw. There is no second channel: no error codes, no abort().
-// A message has four parts: what, on what, observed, what to do.
+// The five exception types of all public calls. There are no error codes and no abort(). A message
+// says what failed, on what, what was observed, and what to do.
 namespace horon {
 
-// Anything that is not one of the four below. Carries the exit code that a program should end with.
+// Base class, also for everything that is not one of the four below. Carries the exit code that a
+// program should end with.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& what, ExitCode code = ExitCode::kFailure)
@@ -22,14 +23,14 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// The caller is wrong: fix the program, the flags or the files. Nothing was changed.
+// Wrong usage: fix the program, the flags or the files. Nothing was changed.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& what, ExitCode code = ExitCode::kUsage)
       : Error(what, code) {}
 };
 
-// One or more ranks are gone (killed, crashed, left). Elastic training may rebuild.
+// One or more ranks are gone (killed, crashed, closed). `ranks` are numbers in the job.
 class PeerLostError : public Error {
  public:
   PeerLostError(const std::string& what, std::vector<int> ranks)
@@ -40,7 +41,7 @@ class PeerLostError : public Error {
   std::vector<int> ranks_;
 };
 
-// A deadline passed. Names the ranks that were waited for, where there were any.
+// A deadline passed. Names the ranks that were waited for, if any.
 class TimeoutError : public Error {
  public:
   explicit TimeoutError(const std::string& what, std::vector<int> ranks = {})
@@ -51,7 +52,7 @@ class TimeoutError : public Error {
   std::vector<int> ranks_;
 };
 
-// The operating system refused: files, sockets, memory.
+// A system call failed: files, sockets, memory.
 class IoError : public Error {
  public:
   explicit IoError(const std::string& what, ExitCode code = ExitCode::kStorage)
@@ -63,10 +64,11 @@ inline void require(bool ok, std::string_view what) {
   if (!ok) throw UsageError(std::string(what));
 }
 
-// "open /x/y: Permission denied" from errno, taken at the call.
+// An error with the message "<action>: <text of errno>", e.g. "open /x/y: Permission denied". Call
+// it before errno changes.
 IoError io_error(std::string_view action);
 
-// "rank 3", "ranks 3, 5": for messages.
+// "rank 3" or "ranks 3, 5", for messages.
 std::string name_ranks(const std::vector<int>& ranks);
 
 }  // namespace horon

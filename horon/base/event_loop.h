@@ -16,9 +16,10 @@
 
 namespace horon {
 
-// Descriptors and timers of one thread: sleeps until something happens, calls who asked for it.
-// Handlers run on the thread that runs the loop and may watch, forget and cancel anything,
-// themselves included. All but post() and stop() belong to that thread.
+// An epoll loop for the descriptors and timers of one thread. It sleeps until an event occurs and
+// calls its handler. Handlers run on the thread that runs the loop and may watch, forget and cancel
+// anything, including themselves. Only post() and stop() may be called from other threads. An
+// exception from a handler leaves run().
 class EventLoop {
  public:
   using Handler = std::function<void(uint32_t events)>;
@@ -29,21 +30,23 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // `events` is EPOLLIN and the like; errors and hang-ups are always told.
+  // `events` are EPOLLIN etc.; errors and hang-ups are always reported. The loop does not own `fd`.
   void watch(int fd, uint32_t events, Handler handler);
+  // Replaces the events of a watched descriptor.
   void change(int fd, uint32_t events);
-  // Before the descriptor is closed. One that is not watched is ignored.
+  // Call it before you close the descriptor. A descriptor that is not watched is ignored.
   void forget(int fd);
 
+  // Calls `action` once after `delay`, unless cancelled. Unknown timers are ignored by cancel().
   Timer after(Clock::duration delay, std::function<void()> action);
   void cancel(Timer timer);
 
-  // From any thread: runs `action` on the loop's thread.
+  // Thread-safe: runs `action` on the loop's thread.
   void post(std::function<void()> action);
   void stop();
 
   void run();  // until stop()
-  // Handles what is ready; waits for the first event until the deadline. False once stopped.
+  // Handles ready events; waits for the first one until the deadline. False once stopped.
   bool run_once(Deadline deadline);
 
  private:
@@ -66,8 +69,9 @@ class EventLoop {
   std::atomic<bool> stopped_{false};
 };
 
-// Signals as a descriptor: blocks them in the calling thread (make it before other threads start)
-// and restores the mask at the end. Those that the process ignores (nohup) stay ignored.
+// A descriptor that receives signals. Blocks them in the calling thread (create it before other
+// threads start) and restores the mask in the destructor. Signals that the process ignores (nohup)
+// stay ignored.
 class SignalFd {
  public:
   SignalFd(std::initializer_list<int> signals);
@@ -75,7 +79,7 @@ class SignalFd {
   SignalFd(const SignalFd&) = delete;
   SignalFd& operator=(const SignalFd&) = delete;
   int fd() const { return fd_.get(); }
-  // The next signal, 0 if there is none.
+  // The next pending signal, 0 if there is none.
   int next() const;
 
  private:
@@ -83,6 +87,7 @@ class SignalFd {
   Fd fd_;
 };
 
+// Sets O_NONBLOCK.
 void set_nonblocking(int fd);
 
 }  // namespace horon

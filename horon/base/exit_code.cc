@@ -14,15 +14,14 @@ std::span<const ExitCodeEntry> exit_code_table() {
        "wrong usage: flags, names, sizes, a missing part, a file of hosts or settings"},
       {ExitCode::kPeer, "a peer was lost, or did not answer before the deadline"},
       {ExitCode::kMismatch,
-       "ranks asked for different operations, types or sizes, or were given different settings or "
-       "data"},
+       "ranks requested different operations, types or sizes, or have different settings or data"},
       {ExitCode::kData, "input data is corrupt"},
       {ExitCode::kCheckpoint, "a checkpoint could not be written or read"},
       {ExitCode::kStorage, "files or object storage failed"},
       {ExitCode::kLaunch, "a program, process or host could not be started, or a host was lost"},
       {ExitCode::kAuth, "a peer could not prove that it belongs to the job"},
       {ExitCode::kNonFinite, "NaN or infinity in gradients, or in the last evaluation"},
-      {ExitCode::kConfig, "other settings or data than the run was begun with"},
+      {ExitCode::kConfig, "settings or data differ from those the run was started with"},
       {ExitCode::kInterrupted, "interrupted; the work can be resumed"},
   }};
   return kTable;

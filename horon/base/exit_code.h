@@ -4,9 +4,10 @@
 #include <string>
 #include <string_view>
 
-// The one table of exit codes. `horon --help` prints it; docs/errors.md repeats it.
+// The only table of exit codes. `horon --help` prints it; docs/errors.md repeats it.
 namespace horon {
 
+// The exit codes of the program and of `horon::Error`. Values are stable.
 enum class ExitCode : int {
   kOk = 0,
   kFailure = 1,
@@ -30,7 +31,7 @@ struct ExitCodeEntry {
 
 std::span<const ExitCodeEntry> exit_code_table();
 
-// The table as text, one line a code.
+// The table as text, one line per code.
 std::string exit_code_help();
 
 }  // namespace horon

@@ -2,11 +2,12 @@
 
 #include <string>
 
-// Faults at chosen places, for tests: HORON_FAILPOINT names one.
+// Faults injected at named places, for tests: HORON_FAILPOINT names one.
 namespace horon {
 
 const std::string& wanted_fault();  // empty: none
-// "NAME" or "NAME:N": the process ends (SIGKILL) when it comes to NAME for the N-th time.
+// With HORON_FAILPOINT=NAME or NAME:N the process kills itself (SIGKILL) when it reaches NAME for
+// the first (N-th) time.
 void failpoint(const char* name);
 
 }  // namespace horon

@@ -4,7 +4,7 @@
 
 namespace horon {
 
-class Fd {  // owns a descriptor
+class Fd {  // Owns a descriptor and closes it in the destructor. One thread at a time.
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
   ~Fd() { reset(); }
@@ -26,8 +26,8 @@ class Fd {  // owns a descriptor
   int fd_;
 };
 
-// A folder of its own with mode 0700 under TMPDIR, removed with all in it by its destructor (not by
-// a forked child's).
+// A new folder with mode 0700 under TMPDIR. The destructor removes it with its contents, except in
+// a forked child.
 class TempFolder {
  public:
   explicit TempFolder(const std::string& name = "horon");
@@ -41,13 +41,13 @@ class TempFolder {
   int process_;
 };
 
-// The whole of a small file; IoError if it cannot be read or is larger than `limit` bytes.
+// The contents of a small file; IoError if it cannot be read or is larger than `limit` bytes.
 std::string read_small_file(const std::string& path, size_t limit = 1U << 20);
 
-// Makes the file with mode 0600; IoError if there is one already.
+// Creates the file with mode 0600; IoError if it exists.
 void write_private_file(const std::string& path, const std::string& bytes);
 
-// "DEVICE:INODE" of what is open there, one of its kind on this host; empty if nothing is.
+// "DEVICE:INODE" of the open file, unique on this host; empty if `fd` is closed.
 std::string file_identity(int fd);
 
 }  // namespace horon

@@ -16,15 +16,15 @@ struct Idle {
 
 constexpr const char* kNoCycle = "there is no polling cycle";
 constexpr const char* kByTable = "chosen by the table, see `horon info --algorithms`";
-constexpr const char* kNoTuning = "a few sizes of buckets are tried, and the best is kept";
-constexpr const char* kBackend = "what moves bytes is chosen by HORON_BACKEND";
-constexpr const char* kNoChoice = "there is nothing to choose";
+constexpr const char* kNoTuning = "a few bucket sizes are tried and the best is kept";
+constexpr const char* kBackend = "HORON_BACKEND selects the backend";
+constexpr const char* kNoChoice = "there is no such choice";
 
 constexpr std::array kIdle = {
     Idle{"HOROVOD_CYCLE_TIME", kNoCycle},
     Idle{"HOROVOD_TIMELINE_MARK_CYCLES", kNoCycle},
-    Idle{"HOROVOD_CACHE_CAPACITY", "steady state negotiates nothing, so nothing is cached"},
-    Idle{"HOROVOD_HIERARCHICAL_ALLREDUCE", "several hosts are reduced in two levels"},
+    Idle{"HOROVOD_CACHE_CAPACITY", "steady state needs no negotiation, so there is no cache"},
+    Idle{"HOROVOD_HIERARCHICAL_ALLREDUCE", "several hosts always reduce in two levels"},
     Idle{"HOROVOD_HIERARCHICAL_ALLGATHER", kByTable},
     Idle{"HOROVOD_TORUS_ALLREDUCE", kByTable},
     Idle{"HOROVOD_BATCH_D2D_MEMCOPIES", kNoChoice},
@@ -35,7 +35,7 @@ constexpr std::array kIdle = {
     Idle{"HOROVOD_NUM_NCCL_STREAMS", "one stream is enough"},
     Idle{"HOROVOD_DYNAMIC_PROCESS_SETS", "process sets can always be added"},
     Idle{"HOROVOD_ADASUM_MPI_CHUNK_SIZE", "there is no Adasum"},
-    Idle{"HOROVOD_THREAD_AFFINITY", "`horon run` gives ranks their share of the cores"},
+    Idle{"HOROVOD_THREAD_AFFINITY", "`horon run` binds each rank to its own cores"},
     Idle{"HOROVOD_MPI_THREADS_DISABLE", "MPI is always used with threads"},
     Idle{"HOROVOD_CONTROLLER", kBackend},
     Idle{"HOROVOD_CPU_OPERATIONS", kBackend},
@@ -46,8 +46,8 @@ constexpr std::array kIdle = {
     Idle{"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", kNoTuning},
     Idle{"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", kNoTuning},
     Idle{"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", kNoTuning},
-    Idle{"HOROVOD_STALL_CHECK_DISABLE", "a rank that waits is always watched and named"},
-    Idle{"HOROVOD_LOG_HIDE_TIME", "log lines always carry the time"},
+    Idle{"HOROVOD_STALL_CHECK_DISABLE", "stalled ranks are always detected and named"},
+    Idle{"HOROVOD_LOG_HIDE_TIME", "log lines always contain the time"},
 };
 
 }  // namespace

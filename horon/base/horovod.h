@@ -7,15 +7,15 @@
 
 #include "horon/base/setting.h"
 
-// Variables that are set for Horovod. Pure.
+// Horovod's environment variables. Pure.
 namespace horon {
 
-// What `given`, the value of one of setting.horovod, means as a value of the setting: seconds
-// become a duration, and so on. Nothing if it leaves the setting alone.
+// Converts `given`, the value of one of setting.horovod, to a value of the setting: seconds to a
+// duration, and so on. Empty if it does not affect the setting.
 std::optional<std::string> read_horovod(const Setting& setting, std::string_view variable,
                                         const std::string& given);
 
-// A line for people for each variable that is set and has no meaning here.
+// One line of text for each variable that is set but has no effect here.
 std::vector<std::string> explain_idle_horovod(const EnvLookup& env);
 
 }  // namespace horon

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-// One line per event on stderr, with the time and who speaks: "06:31:02.123 warn [rank 3/8] ...".
-// A value: each rank holds its own, so ranks in one process keep their labels apart.
+// One line per event on stderr, with time and label: "06:31:02.123 warn [rank 3/8] ...". A value
+// type: each rank has its own, so ranks in one process keep their labels apart. Thread-safe.
 namespace spdlog {
 class logger;
 }
@@ -18,12 +18,15 @@ namespace horon {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
 
-// Also TRACE, WARNING and FATAL, as Horovod calls them. Throws UsageError for an unknown name.
+// Accepts also Horovod's TRACE, WARNING and FATAL. Throws UsageError for an unknown name.
 LogLevel parse_log_level(std::string_view name);
 
+// Writes events of at least `level`. Copies share the output.
+//   const Log log(parse_log_level("info"), "rank 3/8");
+//   log.warn("{} does not answer", name_ranks({2}));
 class Log {
  public:
-  // `label` names the speaker, e.g. "rank 3/8"; empty for none. `sink` takes the lines instead of
+  // `label` names the writer, e.g. "rank 3/8"; empty for none. `sink` receives the lines instead of
   // stderr.
   explicit Log(LogLevel level = LogLevel::kWarn, const std::string& label = "",
                std::function<void(const std::string& line)> sink = nullptr);
@@ -52,7 +55,7 @@ class Log {
   LogLevel level() const { return level_; }
 
  private:
-  // Line breaks inside `text` become " | ": one event, one line.
+  // Replaces line breaks inside `text` by " | ": one event, one line.
   void write(LogLevel level, std::string text) const;
   LogLevel level_;
   std::shared_ptr<spdlog::logger> logger_;

@@ -7,11 +7,12 @@
 
 namespace horon {
 
-// A queue between threads. pop() waits; after close() it drains and then returns nothing.
+// An unbounded queue between threads. pop() waits for an item; after close() it returns the
+// remaining items, then nothing. Thread-safe.
 template <typename T>
 class BlockingQueue {
  public:
-  // False when the queue is closed; the item is then dropped.
+  // False if the queue is closed; the item is then dropped.
   bool push(T item) {
     {
       const std::lock_guard lock(mutex_);
@@ -22,6 +23,7 @@ class BlockingQueue {
     return true;
   }
 
+  // Waits for an item; nothing once the queue is closed and empty.
   std::optional<T> pop() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return closed_ || !items_.empty(); });

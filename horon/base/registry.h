@@ -13,19 +13,21 @@
 
 namespace horon {
 
-// Name -> factory, filled explicitly by register_builtin_x(registry); no static self-registration.
+// Maps names to factories. Filled explicitly by register_builtin_x(registry); there is no static
+// self-registration. Not thread-safe while it is being filled.
 template <typename Factory>
 class Registry {
  public:
-  // `kind` is the word used in messages: "codec", "model".
+  // `kind` is used in messages: "codec", "model".
   explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
+  // UsageError if the name is registered already.
   void add(const std::string& name, Factory factory) {
     require(entries_.emplace(name, std::move(factory)).second,
             fmt::format("{} '{}' is registered twice", kind_, name));
   }
 
-  // Throws UsageError that lists what there is and the nearest name.
+  // Throws UsageError that lists the known names and the nearest one.
   const Factory& find(const std::string& name) const {
     const auto found = entries_.find(name);
     if (found != entries_.end()) return found->second;
@@ -36,6 +38,7 @@ class Registry {
                                  fmt::join(known, ", ")));
   }
 
+  // All names, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> list;
     for (const auto& [name, factory] : entries_) list.push_back(name);

@@ -9,31 +9,32 @@
 
 namespace horon {
 
+// Without blanks, tabs and line breaks at both ends.
 std::string_view trim(std::string_view text);
 
-// Pieces between separators, trimmed; an empty text has no pieces.
+// Splits at separators and trims each piece; an empty text has no pieces.
 std::vector<std::string> split(std::string_view text, char separator);
 
-// A decimal number that fills the whole text, else nothing.
+// Parses a decimal number; nothing unless it is the whole text.
 std::optional<double> parse_number(std::string_view text);
 
-// A whole number in [low, high]; throws UsageError naming `what`, the text and the range.
+// Parses an integer in [low, high]; throws UsageError naming `what`, the text and the range.
 int64_t parse_integer(std::string_view text, std::string_view what, int64_t low, int64_t high);
 
-// "64KB", "100MB", "2GiB", "4096": bytes. K, M, G, T count in 1024 steps. Throws UsageError.
+// Parses bytes: "64KB", "100MB", "2GiB", "4096". K, M, G, T are powers of 1024. Throws UsageError.
 uint64_t parse_bytes(std::string_view text);
 
 // "4 B", "64 KB", "100 MB", "1.5 GB", in steps of 1024.
 std::string format_bytes(uint64_t bytes);
 
-// The value in a line of a settings file: without the quotes around it, or the # comment behind it.
-// UsageError beginning with `where` if quotes do not match.
+// The value in a line of a settings file, without quotes or a trailing # comment. UsageError
+// beginning with `where` if quotes do not match.
 std::string unquote(std::string_view text, const std::string& where);
 
-// The word as sh reads it back.
+// Quotes a word for sh.
 std::string quote_for_shell(std::string_view word);
 
-// "did you mean 'gloo'?" material: the candidate within two edits of `word`, else empty.
+// The candidate within two edits of `word`, else empty; for "did you mean 'gloo'?".
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
 // 64-bit FNV-1a; stable across machines and versions.

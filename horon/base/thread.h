@@ -9,11 +9,12 @@
 
 namespace horon {
 
-// A thread with a name (shown by ps and gdb, 15 characters) and a stop token; joined by its owner's
-// destructor. The body must not throw.
+// Starts a thread with a name (shown by ps and gdb, 15 characters) and a stop token; the owner's
+// destructor joins it. The body must not throw.
 std::jthread start_thread(const std::string& name, std::function<void(std::stop_token)> body);
 
-// Remembers the process that made it: in a forked child destructors must not act for the parent.
+// Remembers the process that created it, so that destructors in a forked child do nothing for the
+// parent.
 class OwnProcess {
  public:
   OwnProcess();
@@ -23,15 +24,16 @@ class OwnProcess {
   int process_;
 };
 
-// body(first, last) over the ranges of [0, count), each at least `grain` long, by up to `threads`
-// threads, this one among them. Ranges begin at multiples of 64. The body must not throw.
+// Calls body(first, last) on ranges of [0, count), each at least `grain` long, on up to `threads`
+// threads including this one; returns when all are done. Ranges begin at multiples of 64. The body
+// must not throw.
 void parallel_for(uint64_t count, uint64_t grain, int threads,
                   const std::function<void(uint64_t first, uint64_t last)>& body);
 
-// Cores that this process may run on (its affinity mask), at least 1.
+// Cores in this process's affinity mask, at least one.
 std::vector<int> usable_cores();
 
-// Binds the calling thread, and the threads it will start, to one core. False if refused.
+// Binds the calling thread, and threads that it starts later, to one core. False if refused.
 bool pin_to_core(int core);
 
 }  // namespace horon

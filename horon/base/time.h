@@ -4,13 +4,13 @@
 #include <string>
 #include <string_view>
 
-// Time as Horon uses it: monotonic only, so that a clock that jumps changes nothing.
+// Monotonic time only, so that clock changes have no effect.
 namespace horon {
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-// A moment after which waiting ends. A value: copy it down the calls that share it.
+// The time at which waiting ends. A value type: pass one deadline down all calls that share it.
 class Deadline {
  public:
   static Deadline after(Clock::duration duration) { return Deadline(Clock::now() + duration); }
@@ -27,6 +27,7 @@ class Deadline {
   Clock::time_point at_;
 };
 
+// Measures time since construction or restart(), in seconds.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -40,7 +41,7 @@ class Stopwatch {
 // text.
 Milliseconds parse_duration(std::string_view text);
 
-// The shortest exact form that parse_duration reads back: "30s", "1500ms".
+// The shortest exact form that parse_duration accepts: "30s", "1500ms".
 std::string format_duration(Milliseconds duration);
 
 // "2026-11-15T06:30:00Z", for logs and records.

@@ -2,7 +2,7 @@
 
 #include "horon/c/job.h"
 
-// Values of horon.h as those of the library; UsageError for what is none.
+// Converts values of horon.h to those of the library; UsageError for invalid ones.
 namespace horon::c {
 
 DType dtype_of(int dtype);

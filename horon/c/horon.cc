@@ -99,7 +99,7 @@ const char* horon_setting(horon_session* session, const char* name) {
   return text_of(text, [&] {
     const std::string given = need(name, "the name of the setting");
     const Setting* known = look_up_setting(given);  // by whatever name
-    return Use(session)->session->knobs().text(known == nullptr ? given : known->name);
+    return Use(session)->session->job_settings().text(known == nullptr ? given : known->name);
   });
 }
 const char* horon_backend(horon_session* session) {
@@ -117,7 +117,7 @@ int horon_has_part(horon_session* session, const char* name) {
     const std::string part = need(name, "the name of the part");
     if (part.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != part.npos) return 0;
     try {
-      Part::open(part, part_folders(job->session->knobs().text("parts")));
+      Part::open(part, part_folders(job->session->job_settings().text("parts")));
       return 1;
     } catch (const UsageError&) {
       return 0;
@@ -248,7 +248,7 @@ int horon_store_set(horon_session* session, const char* key, const void* data, u
     const Use job(session);
     store_of(*job).set("user/" + need(key, "the key"),
                        bytes == 0 ? "" : std::string(static_cast<const char*>(data), bytes),
-                       Deadline::after(job->session->knobs().duration("timeout")));
+                       Deadline::after(job->session->job_settings().duration("timeout")));
   });
 }
 

@@ -165,9 +165,9 @@ SessionOptions session_options(const horon_session_options* given) {
     settings[at[0]] = at[1];
   }
   SessionOptions options;
-  options.knobs = Knobs::resolve(settings, process_env, "");
+  options.job_settings = JobSettings::resolve(settings, process_env, "");
   if (read.takes_devices != 0)
-    options.device = open_cuda_runtime(part_folders(options.knobs.text("parts")));
+    options.device = open_cuda_runtime(part_folders(options.job_settings.text("parts")));
   return options;
 }
 
@@ -226,8 +226,8 @@ Use::Use(horon_session* session) {
     require(job_ != nullptr, session == nullptr ? "call horon_init first"
                                                 : "this session is closed, or none at all");
     require(job_->process.is_here(),
-            "this process was forked from the one that opened the session, and is no rank; "
-            "horon_init gives it a place of its own");
+            "this process was forked from the one that opened the session and is not a rank; call "
+            "horon_init to make it one");
     const std::lock_guard users(job_->mutex);
     ++job_->users;
   }

@@ -20,20 +20,19 @@
 #include "horon/c/types.h"
 #include "horon/runtime/session.h"
 
-// What stands behind horon.h: sessions, the operations that callers have handles of, errors.
+// The implementation behind horon.h: sessions, operations with handles, errors.
 
 namespace horon::c {
 
-// One operation that the caller has a handle of.
+// One operation that the caller has a handle for.
 struct Operation {
   Work work;
-  std::vector<std::unique_ptr<Gathered>> made;  // of each item; null: the caller's memory
-  std::vector<DType> dtypes;                    // of what was made
+  std::vector<std::unique_ptr<Gathered>> made;  // per item; null: the caller's memory
+  std::vector<DType> dtypes;                    // of the results in `made`
   bool has_result() const;
 };
 
-// The text of the last error on this thread, and more of it. Has no destructor: exit handlers may
-// still call.
+// The last error on this thread. Has no destructor: exit handlers may still call.
 struct LastError {
   std::array<char, 4096> text;
   int kind;
@@ -41,10 +40,10 @@ struct LastError {
   std::array<int, 64> ranks;
 };
 LastError& last_error();
-// Keeps the exception that is being handled for the calling thread; its code.
+// Stores the current exception for the calling thread; returns its code.
 int keep_error();
 
-// Nothing that is thrown leaves: it becomes minus a code.
+// Runs `body`; an exception becomes minus its code.
 template <typename Body>
 int64_t guarded(const Body& body) {
   try {
@@ -65,32 +64,32 @@ int code_of(const Body& body) {
 
 }  // namespace horon::c
 
-// One session, and what callers have of it.
+// One session and the objects that callers have handles for.
 struct horon_session {
   horon::Topology topology;
   horon::OwnProcess process;
   std::mutex mutex;  // guards all below but the session
   std::condition_variable changed;
-  int users = 0;  // calls that are at work in here
+  int users = 0;  // calls in progress
   bool closes = false;
   std::map<horon_handle, std::shared_ptr<horon::c::Operation>> operations;
   horon_handle next = 1;
   std::map<void*, horon::OwnedBuffer> memory;         // of horon_allocate
-  std::vector<horon::OwnedBuffer> declared;           // all that was ever handed out
-  horon::Fd done_descriptor;                          // closed until it is asked for
-  horon::BlockingQueue<std::function<void()>> calls;  // of callers' own functions
-  std::thread caller;                                 // of those; not started until there is one
-  std::deque<horon_handle> done;                      // not named yet
+  std::vector<horon::OwnedBuffer> declared;           // all memory ever returned
+  horon::Fd done_descriptor;                          // opened on request
+  horon::BlockingQueue<std::function<void()>> calls;  // calls of users' callbacks
+  std::thread caller;                                 // runs them; started with the first one
+  std::deque<horon_handle> done;                      // not reported yet
   std::shared_ptr<horon::DeviceRuntime> devices;      // null: host memory only
-  std::unique_ptr<horon::Session> session;  // goes first: its operations write into those above
+  std::unique_ptr<horon::Session> session;            // destroyed first: it writes into those above
 
   horon::Runtime& runtime() const { return session->runtime(); }
 };
 
 namespace horon::c {
 
-// A call that is at work in a session, which is not closed before the call is over. Null: the
-// default one. UsageError where there is none, or not for this process.
+// A call in progress; the session is not closed before it ends. Null: the default session.
+// UsageError if there is none, or not in this process.
 class Use {
  public:
   explicit Use(horon_session* session);
@@ -106,17 +105,17 @@ class Use {
   std::shared_ptr<horon_session> job_;
 };
 
-// Made and listed; `is_default`: the one that null stands for.
+// Creates and registers a session; `is_default`: the one that null means.
 horon_session* open_session(const horon_session_options* options, bool is_default);
-// Out of reach, then closed. UsageError if there is none.
+// Unregisters the session, then closes it. UsageError if there is none.
 void close_session(horon_session* session);
 bool has_default();
-// Reads a number of the session's place, also in a forked child; -1 without a session.
+// Reads one of the session's numbers, also in a forked child; -1 without a session.
 int query(horon_session* session, int (*read)(const horon_session& job));
 bool is_closing(horon_session& job);
 
-// A wait that ended because the session is being closed says so, and not that this rank does not
-// answer.
+// Reports a wait that ended because the session is being closed as such, not as a timeout of this
+// rank.
 template <typename Body>
 auto unless_closed(horon_session& job, const Body& body) {
   try {
@@ -128,7 +127,7 @@ auto unless_closed(horon_session& job, const Body& body) {
   }
 }
 
-// The caller's struct as this library knows it: what an older one does not have is zero.
+// Copies the caller's struct; fields that an older struct lacks are zero.
 template <typename Struct>
 Struct read_struct(const Struct* given, const char* what) {
   Struct own{};

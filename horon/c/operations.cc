@@ -62,12 +62,12 @@ class Buffers {
     return read(first != nullptr ? first : other);
   }
   void put_into(NamedOptions& options) const {
-    options.ready = join(ready_);
-    options.done = join(done_);
+    options.ready = call_all(ready_);
+    options.done = call_all(done_);
   }
 
  private:
-  static std::function<void()> join(const std::vector<std::function<void()>>& all) {
+  static std::function<void()> call_all(const std::vector<std::function<void()>>& all) {
     if (all.empty()) return nullptr;
     return [all] {
       for (const auto& one : all) one();
@@ -396,7 +396,7 @@ int horon_result(horon_session* session, horon_handle handle, int item, horon_ma
     const auto operation = find(*job, handle);
     const auto at = static_cast<size_t>(item);
     require(item >= 0 && at < operation->made.size() && operation->made[at] != nullptr,
-            "this operation made nothing of its own");
+            "this operation did not allocate a result");
     require(operation->work.done(), "wait for the operation first");
     if (const auto error = operation->work.error()) std::rethrow_exception(error);
     const Gathered& gathered = *operation->made[at];

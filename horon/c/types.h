@@ -31,8 +31,8 @@ enum horon_operation {
   HORON_ALL_GATHER,
   HORON_ALL_TO_ALL
 };
-/* Which of the errors it was; what to do follows from it: mend the call (usage), form anew with
- * those that are left (peer lost, timeout), look at disk or network (io), report it (other). */
+/* The kind of an error determines the reaction: fix the call (usage), reconnect with the
+ * remaining ranks (peer lost, timeout), check disk or network (io), report it (other). */
 enum horon_error_kind {
   HORON_NO_ERROR,
   HORON_USAGE_ERROR,
@@ -43,16 +43,15 @@ enum horon_error_kind {
 };
 
 typedef struct horon_session_options {
-  uint32_t size;    /* sizeof this struct */
-  uint32_t version; /* HORON_VERSION */
-  int32_t
-      takes_devices; /* 1: buffers may lie on GPUs; an error where CUDA's part cannot be opened */
+  uint32_t size;         /* sizeof this struct */
+  uint32_t version;      /* HORON_VERSION */
+  int32_t takes_devices; /* 1: buffers may be on GPUs; an error if the cuda part cannot be opened */
   int32_t reserved;
   const char* const* settings; /* name, value, name, value, ..., null, as in docs/knobs.md; they
-                                  count more than the environment */
+                                  override the environment */
 } horon_session_options;
 
-/* Memory that an operation reads or writes. Stays valid until the operation was waited for. */
+/* Memory that an operation reads or writes. Must stay valid until the operation was waited for. */
 typedef struct horon_buffer {
   uint32_t size;
   uint32_t version;
@@ -62,28 +61,29 @@ typedef struct horon_buffer {
   int32_t device; /* horon_device */
   int32_t device_index;
   int32_t reserved;
-  void* stream; /* cudaStream_t: the operation begins behind the work that is in it now; null: there
-                   is nothing to wait for */
-  void* ready; /* cudaEvent_t, recorded by the caller: the operation begins behind it; null: none */
-  void* done;  /* cudaEvent_t: recorded when the result is there, before a wait ends; null: none */
+  void* stream; /* cudaStream_t: the operation starts after the work that is in it now; null: no
+                   wait */
+  void* ready;  /* cudaEvent_t, recorded by the caller: the operation starts after it; null: none */
+  void* done;   /* cudaEvent_t: recorded when the result is available, before a wait returns; null:
+                   none */
 } horon_buffer;
 
-/* How an operation is done. The same on all ranks. */
+/* Options of an operation. Must be the same on all ranks. */
 typedef struct horon_options {
   uint32_t size;
   uint32_t version;
   int32_t op;           /* horon_op */
   int32_t exact;        /* 1: the same bits on any number of ranks */
-  int32_t priority;     /* above 0: urgent, overtakes what is not */
+  int32_t priority;     /* above 0: urgent, overtakes operations that are not */
   int32_t set;          /* process set; 0: all ranks */
-  int32_t over_members; /* 1: averages are over all members of the set; 0: over those that
+  int32_t over_members; /* 1: averages divide by all members of the set; 0: by those that
                            contribute, which are fewer while others have joined */
   int32_t reserved;
-  double prescale;   /* factor on what goes in; 0: none. Integers are scaled in f64, then cut */
-  double postscale;  /* the same on what comes out */
+  double prescale;   /* factor on the input; 0: none. Integers are scaled in f64, then truncated */
+  double postscale;  /* factor on the output, likewise */
   const char* codec; /* f32 all-reduce, sum or average: "fp16", "bf16", "fp16+feedback", ... */
-  uint64_t tag;      /* whatever else must be equal on all ranks, e.g. a hash of the shape */
-  uint64_t step;     /* of the optimizer, from 1 on, for codecs that go by it; 0: not said */
+  uint64_t tag;      /* any other value that must be equal on all ranks, e.g. a hash of the shape */
+  uint64_t step;     /* optimizer step from 1, for codecs that need it; 0: not given */
 } horon_options;
 
 /* One operation of a group. */
@@ -97,7 +97,7 @@ typedef struct horon_item {
   const uint64_t* counts; /* HORON_REDUCE_SCATTER */
 } horon_item;
 
-/* What an operation made itself. */
+/* Memory that an operation allocated. */
 typedef struct horon_made {
   uint32_t size;
   uint32_t version;
@@ -108,7 +108,7 @@ typedef struct horon_made {
   const uint64_t* counts; /* elements of each rank of the set, in order */
 } horon_made;
 
-/* A tensor that every step brings. */
+/* A tensor that every step all-reduces. */
 typedef struct horon_tensor {
   uint32_t size;
   uint32_t version;
@@ -123,14 +123,14 @@ typedef struct horon_tensor {
 typedef struct horon_counters {
   uint32_t size;
   uint32_t version;
-  uint64_t operations;       /* that ended well */
-  uint64_t collectives;      /* that carried them */
-  uint64_t control_messages; /* agreements; none in a step that repeats */
+  uint64_t operations;       /* that succeeded */
+  uint64_t collectives;      /* collectives that executed them */
+  uint64_t control_messages; /* agreements; none in a step that follows the plan */
   uint64_t bytes;
   uint64_t bytes_copied; /* into and out of buckets */
 } horon_counters;
 
-/* An operation is over; text is empty if it went well. */
+/* Called when an operation has ended; text is empty on success. */
 typedef void (*horon_done)(void* user, int code, const char* text);
 
 #endif

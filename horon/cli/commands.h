@@ -6,22 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 
-// One function a sub-command: adds it to the program. What it does runs when it was parsed; errors
-// are exceptions, caught in main and turned into one line and an exit code.
+// One function per subcommand, which adds it to the program; the command runs after parsing. Errors
+// are exceptions, which main turns into one line and an exit code.
 namespace horon::cli {
 
 using GivenFlags = std::map<std::string, std::string>;  // settings by name
 
-// The settings given on the command line, shared by all sub-commands.
+// The settings given on the command line, shared by all subcommands.
 struct Globals {
   GivenFlags flags;
   std::optional<std::string> config;
   int exit_code = 0;                 // of a command that ended without an exception
   std::vector<std::string> command;  // the program that `run` or `mpi-rank` starts
-  Knobs knobs() const;
-  // Settings of the command line, checked, reach the ranks that we start through their environment.
+  JobSettings job_settings() const;
+  // Exports the checked command-line settings to the environment of ranks that we start.
   void export_to_ranks() const;
 };
 
@@ -35,11 +35,11 @@ void add_data_command(CLI::App& app, Globals& globals);
 void add_train_commands(CLI::App& app, Globals& globals);
 void add_plot_command(CLI::App& app);
 void add_run_command(CLI::App& app, Globals& globals);
-// `agent`, `secret` and other small commands of the launcher.
+// `agent`, `secret` and other small launcher commands.
 void add_launch_commands(CLI::App& app, Globals& globals);
 
 // Adds the job's settings as flags.
-void add_knob_flags(CLI::App& app, Globals& globals);
+void add_job_setting_flags(CLI::App& app, Globals& globals);
 // Adds every setting of the table as a flag.
 void add_all_settings(CLI::App& app, GivenFlags& flags);
 

@@ -13,10 +13,13 @@
 #include "horon/cli/commands.h"
 #include "horon/cli/near_flags.h"
 #include "horon/cli/progress.h"
-#include "horon/data/augment.h"
-#include "horon/data/convert.h"
 #include "horon/data/download.h"
+#include "horon/data/format/convert.h"
+#include "horon/data/image/augment.h"
+#include "horon/data/image/png.h"
+#include "horon/data/open_dataset.h"
 #include "horon/data/order.h"
+#include "horon/data/survey.h"
 #include "horon/file/file.h"
 
 namespace horon::cli {
@@ -44,16 +47,18 @@ void add_source_flags(CLI::App& command, Source& source) {
   std::string names;
   for (const auto& [name, about] : dataset_names())
     names += fmt::format("\n  {:14}{}", name, about);
-  command.add_option("--dataset", source.request.name, "which kind")->required();
-  command.add_option("--data_dir", source.request.folder, "where its files are");
+  command.add_option("--dataset", source.request.name, "kind of data set")->required();
+  command.add_option("--data_dir", source.request.folder, "folder with its files");
   command.add_option("--split", source.request.split, "train, validation or test")
       ->capture_default_str();
   add_count(command, "--validation_split", source.request.validation_split, 0, kMostSamples,
-            "so many samples of the training set are the validation set");
+            "number of training samples to use as validation set");
   add_count(command, "--samples", source.request.samples, 1, kMostSamples,
-            "of shapes10 and synthetic");
-  add_seed(command, source.request.seed, "of shapes10 and synthetic");
-  command.add_option("--num_classes", source.request.classes, "where the files do not say")
+            "for shapes10 and synthetic");
+  add_seed(command, source.request.seed, "for shapes10 and synthetic");
+  command
+      .add_option("--num_classes", source.request.classes,
+                  "number of classes, if the files do not contain it")
       ->check(CLI::Range(1, kMostClasses));
   command.add_option("-j,--threads", source.threads)
       ->check(CLI::Range(1, 1024))
@@ -154,7 +159,7 @@ struct ShowFlags {
 
 void show(const Source& source, const ShowFlags& flags) {
   require(int64_t{flags.columns} * flags.rows * flags.side * flags.side <= int64_t{1} << 28,
-          "--columns, --rows, --side: a picture of more than 268 megapixels");
+          "--columns, --rows, --side: an image of more than 268 megapixels");
   const auto set = open_dataset(source.request);
   for (const std::string& one : set->losses()) std::cerr << one << "\n";
   file::write(flags.out, encode_png(contact_sheet(*set, flags.columns, flags.rows, flags.side,
@@ -194,7 +199,7 @@ void download(DownloadFlags flags) {
 }
 
 struct ShardFlags {
-  ShareOptions share;
+  BatchOptions share;
   int ranks = 4;
   uint64_t epochs = 1;
   uint64_t seed = 0;
@@ -204,7 +209,7 @@ struct ShardFlags {
 
 // How often every sample is read, and by whom.
 void explain_way(const std::string& name, const ShardFlags& flags) {
-  const ShardWay way = parse_shard_way(name);
+  const SplitMethod way = parse_split_method(name);
   std::cout << fmt::format("\n{}\n", name);
   for (uint64_t epoch = 0; epoch < flags.epochs; ++epoch) {
     std::vector<uint32_t> times(flags.share.samples);
@@ -233,7 +238,7 @@ void explain_shards(const ShardFlags& flags) {
   std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.share.samples,
                            flags.share.batch, flags.ranks);
   const std::vector<std::string> ways =
-      flags.way.empty() ? shard_way_names() : std::vector<std::string>{flags.way};
+      flags.way.empty() ? split_method_names() : std::vector<std::string>{flags.way};
   for (const std::string& name : ways) explain_way(name, flags);
 }
 
@@ -244,7 +249,7 @@ namespace {
 void add_make_and_convert(CLI::App& data) {
   auto source = std::make_shared<Source>();
   auto options = std::make_shared<ConvertOptions>();
-  auto* make = data.add_subcommand("make", "Draws shapes10 into files");
+  auto* make = data.add_subcommand("make", "Generates shapes10 as files");
   make->add_option("dataset", source->request.name, "shapes10")->capture_default_str();
   source->request.name = "shapes10";
   source->threads = writing_threads();
@@ -269,17 +274,17 @@ void add_make_and_convert(CLI::App& data) {
   from->threads = writing_threads();
   auto to = std::make_shared<ConvertOptions>();
   auto* other = data.add_subcommand(
-      "convert", "Writes a data set in another format; goes on where it was interrupted");
+      "convert", "Writes a data set in another format; resumes an interrupted conversion");
   add_source_flags(*other, *from);
   other->add_option("--to", to->folder, "folder for the files")->required();
   other
       ->add_option("--format", to->format,
                    "tfrecord (ImageNet's schema), tfrecord_raw, image_folder, npy, cifar10")
       ->required();
-  other->add_option("--shards", to->shards, "files of tfrecord; 0: one for every 1250 samples")
+  other->add_option("--shards", to->shards, "number of tfrecord files; 0: one per 1250 samples")
       ->check(CLI::Range(0, 100'000))
       ->capture_default_str();
-  other->add_option("--quality", to->quality, "of pictures that become JPEG")
+  other->add_option("--quality", to->quality, "JPEG quality")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   other->callback([from, to] { convert(*from, *to); });
@@ -295,21 +300,22 @@ void add_looking(CLI::App& data, Globals& globals) {
   auto measured = std::make_shared<Source>();
   auto as_json = std::make_shared<bool>(false);
   auto* numbers =
-      data.add_subcommand("stats", "Mean, deviation, sizes, samples of each class, what it takes");
+      data.add_subcommand("stats", "Prints mean, deviation, sizes, samples per class, memory use");
   add_source_flags(*numbers, *measured);
-  numbers->add_flag("--json", *as_json, "as JSON");
+  numbers->add_flag("--json", *as_json, "print as JSON");
   numbers->callback([measured, as_json] { stats(*measured, *as_json); });
 
   auto shown = std::make_shared<Source>();
   auto flags = std::make_shared<ShowFlags>();
-  auto* sheet = data.add_subcommand("show", "A PNG with the first samples side by side");
+  auto* sheet = data.add_subcommand("show", "Writes a PNG with the first samples side by side");
   add_source_flags(*sheet, *shown);
   sheet->add_option("-o,--output", flags->out, "PNG to write")->required();
   sheet->add_option("--augment", flags->recipe,
-                    fmt::format("as they reach the network: {}", fmt::join(recipe_names(), ", ")));
+                    fmt::format("show the network's input after this recipe: {}",
+                                fmt::join(recipe_names(), ", ")));
   sheet->add_option("--columns", flags->columns)->check(CLI::Range(1, 200))->capture_default_str();
   sheet->add_option("--rows", flags->rows)->check(CLI::Range(1, 200))->capture_default_str();
-  sheet->add_option("--side", flags->side, "pixels of each")
+  sheet->add_option("--side", flags->side, "pixels per side of each image")
       ->check(CLI::Range(8, 1024))
       ->capture_default_str();
   sheet->callback([shown, flags] { show(*shown, *flags); });
@@ -318,37 +324,36 @@ void add_looking(CLI::App& data, Globals& globals) {
 }  // namespace
 
 void add_data_command(CLI::App& app, Globals& globals) {
-  auto* data = app.add_subcommand("data", "Data sets: make, convert, verify, look at, download");
+  auto* data = app.add_subcommand("data", "Data sets: make, convert, verify, show, download");
   add_make_and_convert(*data);
   add_looking(*data, globals);
 
   auto fetched = std::make_shared<DownloadFlags>();
-  auto* get =
-      data->add_subcommand("download", "Fetches a data set from its home, checks and unpacks it");
+  auto* get = data->add_subcommand("download", "Downloads a data set, verifies and unpacks it");
   get->add_option("name", fetched->options.name, fmt::format("{}", fmt::join(downloadable(), ", ")))
       ->required();
-  get->add_option("--data_dir", fetched->options.folder, "folder for it")->required();
+  get->add_option("--data_dir", fetched->options.folder, "target folder")->required();
   get->add_option("--mirror", fetched->options.mirror,
-                  "where the files are instead: http(s)://... or a folder");
+                  "other source of the files: http(s)://... or a folder");
   get->add_option("--checksum-file", fetched->checksum_file,
-                  "what the files' MD5 must be, as md5sum prints it");
+                  "expected MD5 of the files, as md5sum prints it");
   get->callback([fetched] { download(*fetched); });
 
   auto flags = std::make_shared<ShardFlags>();
-  auto* shard =
-      data->add_subcommand("shard", "Who reads what: ours and the ways of other programs");
-  shard->add_flag("--explain", flags->explains, "show who reads what (that is what it does)");
+  auto* shard = data->add_subcommand(
+      "shard", "Shows which rank reads what, with Horon's and other programs' methods");
+  shard->add_flag("--explain", flags->explains, "show which rank reads what (the default)");
   constexpr uint64_t kMostShown = 100'000'000;
   add_count(*shard, "--samples", flags->share.samples, 1, kMostShown)->required();
-  add_count(*shard, "--batch_size", flags->share.batch, 1, kMostShown, "of all ranks together")
+  add_count(*shard, "--batch_size", flags->share.batch, 1, kMostShown,
+            "global batch size, of all ranks together")
       ->required();
   shard->add_option("--ranks", flags->ranks)->check(CLI::Range(1, 4096))->capture_default_str();
   add_count(*shard, "--epochs", flags->epochs, 1, 10'000)->capture_default_str();
   add_seed(*shard, flags->seed);
-  shard->add_flag("--drop_remainder", flags->share.drops_remainder,
-                  "leave out the last, short batch");
+  shard->add_flag("--drop_remainder", flags->share.drops_remainder, "skip the last, short batch");
   shard->add_option("--way", flags->way,
-                    fmt::format("one of {}; default: all", fmt::join(shard_way_names(), ", ")));
+                    fmt::format("one of {}; default: all", fmt::join(split_method_names(), ", ")));
   shard->callback([flags] { explain_shards(*flags); });
   name_near_flags(*data);
 }

@@ -100,23 +100,23 @@ void remove_files(const std::vector<std::string>& paths, bool recursive) {
 
 void add_file_commands(CLI::App& app, Globals& globals) {
   auto* cp = app.add_subcommand(
-      "cp",
-      "Copies a file or a whole folder: in parallel, verified; goes on where it was interrupted");
+      "cp", "Copies a file or a folder in parallel, verified; resumes an interrupted copy");
   auto flags = std::make_shared<CopyFlags>();
   cp->add_option("from", flags->from, "file or folder: a path, http(s)://...")->required();
-  cp->add_option("to", flags->to, "where to; a folder if it is one or ends with /")->required();
-  cp->add_option("-j,--threads", flags->threads, "files at a time")
+  cp->add_option("to", flags->to, "target; a folder if it exists as one or ends with /")
+      ->required();
+  cp->add_option("-j,--threads", flags->threads, "files copied at a time")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  cp->add_flag("--no-verify", flags->no_verify, "do not read what was written once more");
-  cp->footer("Exit code 1: some files failed; they are listed, the others are there.");
+  cp->add_flag("--no-verify", flags->no_verify, "do not read back and compare what was written");
+  cp->footer("Exit code 1: some files failed and are listed; the others were copied.");
   cp->callback([flags, &globals] { copy_files(*flags, globals); });
 
-  auto* ls = app.add_subcommand("ls", "Lists a folder, or what matches a pattern");
+  auto* ls = app.add_subcommand("ls", "Lists a folder, or files that match a pattern");
   auto where = std::make_shared<std::string>(".");
   auto deep = std::make_shared<bool>(false);
   ls->add_option("path", *where, "folder, file or pattern (* ? [..] **)")->capture_default_str();
-  ls->add_flag("-r,--recursive", *deep, "with all files below it");
+  ls->add_flag("-r,--recursive", *deep, "include all files below it");
   ls->callback([where, deep] { list_files(*where, *deep); });
 
   auto* cat = app.add_subcommand("cat", "Writes files to standard output");
@@ -136,7 +136,7 @@ void add_file_commands(CLI::App& app, Globals& globals) {
   auto gone = std::make_shared<std::vector<std::string>>();
   auto all = std::make_shared<bool>(false);
   rm->add_option("paths", *gone)->required();
-  rm->add_flag("-r,--recursive", *all, "folders, too, with all that is in them");
+  rm->add_flag("-r,--recursive", *all, "also remove folders and their contents");
   rm->callback([gone, all] { remove_files(*gone, *all); });
   for (CLI::App* command : {cp, ls, cat, rm}) name_near_flags(*command);
 }

@@ -77,7 +77,7 @@ int run(int argc, char** argv) {
   try {
     const std::string name = arguments.front();
     if (name == "run" || name == "mpi-rank") {  // the program's own flags are not ours to read
-      RunArguments split =
+      SplitArguments split =
           split_run_arguments(*app.get_subcommand(name), {arguments.begin() + 1, arguments.end()});
       globals.command = std::move(split.command);
       arguments.resize(1);

@@ -6,10 +6,11 @@
 #include "horon/base/error.h"
 #include "horon/base/part.h"
 #include "horon/base/version.h"
+#include "horon/bench/machine.h"
 #include "horon/cli/commands.h"
-#include "horon/cli/machine.h"
+#include "horon/comm/arithmetic/reduce.h"
 #include "horon/comm/bootstrap.h"
-#include "horon/comm/reduce.h"
+#include "horon/comm/start/backends.h"
 #include "horon/device/stream.h"
 #include "horon/train/open.h"
 
@@ -33,10 +34,10 @@ std::string describe_trainer(const std::vector<std::string>& folders) {
   }
 }
 
-void print_info(const Knobs& knobs) {
-  const auto folders = part_folders(knobs.text("parts"));
+void print_info(const JobSettings& job_settings) {
+  const auto folders = part_folders(job_settings.text("parts"));
   std::cout << fmt::format("horon      {} (built with {})\n", kVersion, kBuildId);
-  std::cout << fmt::format("machine    {}\n", describe(this_machine()));
+  std::cout << fmt::format("machine    {}\n", bench::describe(bench::this_machine()));
   std::cout << fmt::format("kernels    {} (this CPU can run: {})\n", kernel_name(),
                            fmt::join(kernel_names(), ", "));
   std::cout << fmt::format("gpu        {}\n", describe_cuda(folders));
@@ -49,52 +50,55 @@ void print_info(const Knobs& knobs) {
   std::cout << fmt::format("  {:<12} {}\n", "train", describe_trainer(folders));
 }
 
-void print_knobs(const Knobs& knobs) {
+void print_knobs(const JobSettings& job_settings) {
   constexpr const char* kRow = "{:<24} {:<14} {:<13} {}\n";
   std::cout << fmt::format(kRow, "setting", "value", "from", "what it does");
   for (const Setting& setting : setting_table()) {
     const bool of_job = setting.scope == SettingScope::kJob;
-    std::cout << fmt::format(kRow, setting.name,
-                             of_job ? knobs.text(setting.name) : setting.fallback,
-                             of_job ? knobs.origin(setting.name) : "`horon train`", setting.help);
+    std::cout << fmt::format(
+        kRow, setting.name, of_job ? job_settings.text(setting.name) : setting.fallback,
+        of_job ? job_settings.origin(setting.name) : "`horon train`", setting.help);
   }
 }
 
 }  // namespace
 
 void add_info_command(CLI::App& app, Globals& globals) {
-  auto* info =
-      app.add_subcommand("info", "What was built, what this machine has, which settings hold");
+  auto* info = app.add_subcommand(
+      "info", "Prints what was built, what this machine has, and the effective settings");
   struct Choice {
-    bool knobs = false;
+    bool job_settings = false;
     bool markdown = false;
     std::string explained;
     bool algorithms = false;
     bool kind = false;
   };
   auto choice = std::make_shared<Choice>();
-  info->add_flag("--knobs", choice->knobs, "every setting, its value and where that came from");
-  info->add_flag("--knobs-md", choice->markdown, "the settings as docs/knobs.md");
+  info->add_flag("--knobs", choice->job_settings,
+                 "list every setting, its value and the source of the value");
+  info->add_flag("--knobs-md", choice->markdown, "print the settings as docs/knobs.md");
   info->add_option("--explain", choice->explained,
-                   "all about one setting, by its name or that of another program");
-  info->add_flag("--algorithms", choice->algorithms, "the table by which algorithms are chosen");
-  info->add_flag("--kind", choice->kind,
-                 "the kind of this machine's CPU alone, as in the names of benchmarks' records");
-  add_knob_flags(*info, globals);
+                   "explain one setting, by its name or its name in another program");
+  info->add_flag("--algorithms", choice->algorithms,
+                 "print the table from which algorithms are chosen");
+  info->add_flag(
+      "--kind", choice->kind,
+      "print only the kind of this machine's CPU, as used in the names of benchmark records");
+  add_job_setting_flags(*info, globals);
   info->callback([choice, &globals] {
-    const Knobs knobs = globals.knobs();
+    const JobSettings job_settings = globals.job_settings();
     if (choice->kind) {
-      std::cout << this_machine().kind << "\n";
+      std::cout << bench::this_machine().kind << "\n";
     } else if (choice->markdown) {
       std::cout << setting_docs();
     } else if (!choice->explained.empty()) {
       std::cout << explain_setting(choice->explained);
     } else if (choice->algorithms) {
-      std::cout << print_algorithms(published_algorithms(knobs));
-    } else if (choice->knobs) {
-      print_knobs(knobs);
+      std::cout << print_algorithms(published_algorithms(job_settings));
+    } else if (choice->job_settings) {
+      print_knobs(job_settings);
     } else {
-      print_info(knobs);
+      print_info(job_settings);
     }
   });
 }

@@ -12,8 +12,8 @@
 
 namespace horon::cli {
 
-// A flag or a command below it that a command does not have is an error that names the nearest one
-// that it has. Call it when all flags and commands are there.
+// Makes unknown flags and subcommands of a command errors that name the nearest known one. Call it
+// after all flags and subcommands were added.
 inline void name_near_flags(CLI::App& command) {
   const auto below = command.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* one : below) name_near_flags(*one);

@@ -7,8 +7,8 @@
 
 namespace horon::cli {
 
-// How far something is, on standard error: a bar that redraws itself on a terminal, a line now and
-// then elsewhere. One thread at a time.
+// Progress on stderr: a bar that redraws itself on a terminal, otherwise an occasional line. One
+// thread at a time.
 class Progress {
  public:
   enum class Unit { kBytes, kItems };

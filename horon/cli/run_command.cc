@@ -16,6 +16,7 @@
 #include "horon/cli/commands.h"
 #include "horon/cli/run_flags.h"
 #include "horon/comm/bootstrap.h"
+#include "horon/comm/start/backends.h"
 #include "horon/device/stream.h"
 #include "horon/launch/job.h"
 #include "horon/launch/mpi_run.h"
@@ -87,10 +88,10 @@ std::vector<launch::Host> find_hosts(const RunFlags& flags) {
 // through their environment.
 launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
   launch::Environment variables;
-  const Knobs knobs = globals.knobs();
-  for (const auto& [name, value] : knobs.given()) {
-    const std::string_view from = knobs.origin(name);
-    if (from == "file" || from == "command line") variables[knob_env(name)] = value;
+  const JobSettings job_settings = globals.job_settings();
+  for (const auto& [name, value] : job_settings.given()) {
+    const std::string_view from = job_settings.origin(name);
+    if (from == "file" || from == "command line") variables[job_setting_variable(name)] = value;
   }
   if (globals.config || process_env("HORON_CONFIG")) variables["HORON_CONFIG"] = "";
   if (flags.autotune || !flags.autotune_log.empty()) {
@@ -98,7 +99,7 @@ launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
         flags.autotune_log.empty() ? "horon-autotune.json" : flags.autotune_log;
     variables["HORON_AUTOTUNE_FILE"] = fs::absolute(file).string();
   }
-  if (globals.flags.contains("fusion_threshold_mb") && knobs.bytes("bucket_bytes") == 0)
+  if (globals.flags.contains("fusion_threshold_mb") && job_settings.bytes("bucket_bytes") == 0)
     variables["HORON_FIRST_BUCKET_BYTES"] = "0";  // each tensor alone
   if (flags.gloo) variables["HORON_CROSS_BACKEND"] = "gloo";
   if (flags.flat) variables["HORON_BACKEND"] = "gloo";
@@ -111,7 +112,7 @@ launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
   return variables;
 }
 
-launch::SshOptions ssh_options(const RunFlags& flags, const Knobs& knobs) {
+launch::SshOptions ssh_options(const RunFlags& flags, const JobSettings& job_settings) {
   launch::SshOptions ssh;
   ssh.port = flags.ssh_port;
   ssh.identity_file = flags.identity;
@@ -119,23 +120,23 @@ launch::SshOptions ssh_options(const RunFlags& flags, const Knobs& knobs) {
   ssh.accept_new_keys = flags.accept_new;
   ssh.remote_program =
       flags.remote_horon.empty() ? fs::read_symlink("/proc/self/exe").string() : flags.remote_horon;
-  ssh.connect_timeout = knobs.duration("start_timeout");
+  ssh.connect_timeout = job_settings.duration("start_timeout");
   return ssh;
 }
 
 // What the ranks will find; wrong settings are an error before there are any.
-Knobs settings_of_ranks(const launch::JobPlan& plan) {
+JobSettings settings_of_ranks(const launch::JobPlan& plan) {
   const auto lookup = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = plan.environment.find(name);
     return found == plan.environment.end() ? process_env(name) : found->second;
   };
-  return Knobs::resolve({}, lookup, "");
+  return JobSettings::resolve({}, lookup, "");
 }
 
 // What every rank would say, said once.
-void check_backend(const Knobs& knobs, const launch::JobPlan& plan, bool through_mpi) {
-  const std::string& backend = knobs.text("backend");
-  const bool one_host = plan.hosts.size() == 1 || !knobs.text("host_id").empty();
+void check_backend(const JobSettings& job_settings, const launch::JobPlan& plan, bool through_mpi) {
+  const std::string& backend = job_settings.text("backend");
+  const bool one_host = plan.hosts.size() == 1 || !job_settings.text("host_id").empty();
   require(backend != "self" || plan.places.size() == 1,
           fmt::format("--backend self is for one rank, this job has {}", plan.places.size()));
   require(backend != "local", "--backend local is for ranks that are threads; take shm");
@@ -143,12 +144,12 @@ void check_backend(const Knobs& knobs, const launch::JobPlan& plan, bool through
       backend != "shm" || one_host,
       fmt::format("--backend shm is for one host, this job has {}; take hier", plan.hosts.size()));
   const bool crosses = backend == "hier" || (!one_host && (backend == "auto" || backend == "nccl"));
-  const bool by_mpi = backend == "mpi" || (crosses && knobs.text("cross_backend") == "mpi");
+  const bool by_mpi = backend == "mpi" || (crosses && job_settings.text("cross_backend") == "mpi");
   require(through_mpi || !by_mpi,
-          fmt::format("--{} mpi: then mpirun must start the ranks; say `horon run --mpi`",
+          fmt::format("--{} mpi: mpirun must start the ranks; use `horon run --mpi`",
                       backend == "mpi" ? "backend" : "cross-backend"));
   if (backend != "nccl") {  // it has those of another one, too
-    const std::string lacks = check_algorithms(backend, knobs);
+    const std::string lacks = check_algorithms(backend, job_settings);
     require(lacks.empty(), lacks);
     return;  // names may take long to look up
   }
@@ -156,7 +157,7 @@ void check_backend(const Knobs& knobs, const launch::JobPlan& plan, bool through
     return launch::is_local_host(host.name);
   });
   if (!here) return;
-  const std::vector<std::string> folders = part_folders(knobs.text("parts"));
+  const std::vector<std::string> folders = part_folders(job_settings.text("parts"));
   Part::open("nccl", folders);
   // Asked only where the driver will say no: we shall fork.
   if (!has_gpu()) open_cuda_runtime(folders);
@@ -179,7 +180,7 @@ void check_flags(const RunFlags& flags, const Globals& globals) {
 std::vector<std::string> near_misses() {
   std::vector<std::string> known;
   for (const Setting& setting : setting_table())
-    if (setting.scope == SettingScope::kJob) known.push_back(knob_env(setting.name));
+    if (setting.scope == SettingScope::kJob) known.push_back(job_setting_variable(setting.name));
   std::vector<std::string> notes;
   for (const auto& [name, value] : launch::process_environment()) {
     const bool is_long = name.size() > std::string_view("HORON_RANKS").size();
@@ -193,14 +194,14 @@ std::vector<std::string> near_misses() {
 
 launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   check_flags(flags, globals);
-  const Knobs knobs = globals.knobs();
+  const JobSettings job_settings = globals.job_settings();
   require(!globals.command.empty(),
           "no program to run: horon run -np 4 [flags] ./program [its arguments]");
   launch::JobPlan plan;
   plan.hosts = find_hosts(flags);
   int slots = 0;
   for (const launch::Host& host : plan.hosts) slots += host.slots;
-  plan.places = launch::place_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
+  plan.places = launch::assign_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
   plan.command = globals.command;
   plan.folder =
       flags.workdir.empty() ? fs::current_path().string() : fs::absolute(flags.workdir).string();
@@ -215,9 +216,9 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
       plan.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
     }
   }
-  plan.ssh = ssh_options(flags, knobs);
-  plan.start_timeout = knobs.duration("start_timeout");
-  plan.interface = flags.interfaces.empty() ? knobs.text("interface")
+  plan.ssh = ssh_options(flags, job_settings);
+  plan.start_timeout = job_settings.duration("start_timeout");
+  plan.interface = flags.interfaces.empty() ? job_settings.text("interface")
                                             : fmt::format("{}", fmt::join(flags.interfaces, ","));
   plan.port = flags.port;
   plan.bind = !flags.no_bind;
@@ -225,18 +226,19 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   plan.output = {static_cast<int>(plan.places.size()), colour && isatty(STDOUT_FILENO) == 1,
                  colour && isatty(STDERR_FILENO) == 1, flags.timestamps, flags.output_folder};
   check_backend(settings_of_ranks(plan), plan, flags.mpi);
-  plan.log_level = flags.verbose ? LogLevel::kInfo : parse_log_level(knobs.text("log_level"));
+  plan.log_level =
+      flags.verbose ? LogLevel::kInfo : parse_log_level(job_settings.text("log_level"));
   return plan;
 }
 
 // As horovodrun prints it.
-void print_build(const Knobs& knobs) {
+void print_build(const JobSettings& job_settings) {
   const auto box = [](bool yes) { return yes ? "[X]" : "[ ]"; };
   std::cout << fmt::format(
       "Horon {}:\n\nAvailable controllers and operations:\n    [X] shared memory\n"
       "    [X] Gloo\n",
       kVersion);
-  for (const PartStatus& part : probe_parts(part_folders(knobs.text("parts"))))
+  for (const PartStatus& part : probe_parts(part_folders(job_settings.text("parts"))))
     std::cout << fmt::format("    {} {} {}\n", box(part.loads), part.name, part.detail);
 }
 
@@ -245,82 +247,64 @@ void add_host_flags(CLI::App& run, RunFlags& flags) {
                  "number of ranks (-np works, too); default: all slots")
       ->check(CLI::Range(1, 1 << 20));
   run.add_option("-H,--hosts", flags.hosts,
-                 "host:slots,host:slots,...; default: this machine, a slot "
-                 "for each GPU or core");
+                 "host:slots,host:slots,...; default: this host, one slot per GPU or core");
   run.add_option("--hostfile", flags.hostfile,
-                 "file with a line 'host slots=n' or 'host:n' for each host");
+                 "file with one line 'host slots=n' or 'host:n' per host");
   run.add_option("-p,--ssh-port", flags.ssh_port, "port of sshd on the other hosts")
       ->check(CLI::Range(1, 65535));
   run.add_option("-i,--ssh-identity-file", flags.identity, "private key for ssh");
   run.add_option("--ssh-config", flags.ssh_config, "configuration file for ssh (its -F)");
   run.add_flag("--ssh-accept-new", flags.accept_new,
-               "trust hosts that ssh does not know yet; a changed key is still refused");
+               "accept host keys that ssh does not know yet; changed keys are still refused");
   run.add_option("--remote-horon", flags.remote_horon,
-                 "path of horon on the other hosts; default: the path of this one");
-  run.add_option("--workdir", flags.workdir, "folder to start in on every host; default: this one");
-  run.add_option("-x", flags.exports,
-                 "NAME: variable that travels to the other hosts, besides PATH, LD_LIBRARY_PATH, "
-                 "PYTHONPATH, OMP_NUM_THREADS, HORON_* and HOROVOD_*; NAME=VALUE sets it on all")
+                 "path of horon on the other hosts; default: the same path as here");
+  run.add_option("--workdir", flags.workdir,
+                 "working folder on every host; default: the current one");
+  run.add_option(
+         "-x", flags.exports,
+         "NAME: variable to pass to the other hosts, in addition to PATH, LD_LIBRARY_PATH, "
+         "PYTHONPATH, OMP_NUM_THREADS, HORON_* and HOROVOD_*; NAME=VALUE sets it on all hosts")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  run.add_option(
-         "--network-interfaces,--network-interface", flags.interfaces,
-         "interfaces or addresses to use between hosts, the first that a host has; default: "
-         "those that ssh used")
+  run.add_option("--network-interfaces,--network-interface", flags.interfaces,
+                 "interfaces or addresses to use between hosts; each host uses the first that it "
+                 "has; default: those that ssh used")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   run.add_option("--rendezvous-port", flags.port,
-                 "port of the store that ranks meet in; default: any")
+                 "port of the store where ranks meet; default: any")
       ->check(CLI::Range(1, 65535));
 }
 
 void add_run_flags(CLI::App& run, RunFlags& flags) {
   run.add_option("--output-filename", flags.output_folder,
                  "also write each rank's output to DIR/rank.N/stdout and stderr");
-  run.add_flag("--prefix-output-with-timestamp", flags.timestamps, "the time before each line");
-  run.add_flag("--verbose", flags.verbose, "say what is started where");
-  run.add_flag("--dry-run", flags.dry_run, "say what would be started where, and start nothing");
+  run.add_flag("--prefix-output-with-timestamp", flags.timestamps,
+               "print the time before each line");
+  run.add_flag("--verbose", flags.verbose, "print what is started where");
+  run.add_flag("--dry-run", flags.dry_run,
+               "print what would be started where, without starting it");
   run.add_flag("--check-build", flags.check_build,
-               "what this build and machine can do (-cb works, too)");
+               "print what this build and this host support (-cb works, too)");
   run.add_flag("--no-bind", flags.no_bind,
-               "do not bind ranks to their share of the cores (done while ranks <= cores)");
+               "do not bind each rank to its own cores (default if ranks <= cores: bind)");
   run.add_option("--config-file", flags.config_file, "flags from a horovodrun configuration file");
-  run.add_option("--timeline-filename", flags.timeline, "where the ranks write their timeline");
-  run.add_flag("--mpi", flags.mpi, "start through mpirun: for programs that use MPI themselves");
-  run.add_option("--mpi-args", flags.mpi_args, "further arguments for mpirun");
-  run.add_option("--binding-args", flags.binding_args, "arguments for mpirun that bind its ranks");
-  run.add_flag("--gloo", flags.gloo, "Gloo between hosts, also under mpirun");
-  run.add_flag("--autotune", flags.autotune,
-               "as --autotune-file horon-autotune.json: try sizes of buckets, keep the best");
-  run.add_option("--autotune-log-file", flags.autotune_log, "as --autotune-file");
-  run.add_flag("--no-hierarchical-allreduce", flags.flat, "one level over Gloo, as --backend gloo");
-}
-
-// Those of horovodrun that are settings in other units.
-void add_converted_flags(CLI::App& run, Globals& globals) {
-  for (const SettingAlias& alias : alias_table()) {
-    if (alias.unit == AliasUnit::kOurs) continue;
-    const std::string name(alias.name);
-    const auto wrong = [name](const std::string& value) {
-      try {
-        read_setting(name, value, "");
-      } catch (const UsageError& error) {
-        return std::string(error.what());
-      }
-      return std::string();
-    };
-    const std::string as = setting_flag(*look_up_setting(name));
-    run.add_option_function<std::string>(
-           knob_flag(name),
-           [&globals, name](const std::string& value) { globals.flags[name] = value; },
-           fmt::format("as {}, {}", as, alias.meaning))
-        ->check(wrong, "");
-  }
+  run.add_option("--timeline-filename", flags.timeline, "file for the ranks' timelines");
+  run.add_flag("--mpi", flags.mpi, "start through mpirun, for programs that use MPI themselves");
+  run.add_option("--mpi-args", flags.mpi_args, "additional arguments for mpirun");
+  run.add_option("--binding-args", flags.binding_args, "arguments for mpirun that control binding");
+  run.add_flag("--gloo", flags.gloo, "use Gloo between hosts, also under mpirun");
+  run.add_flag(
+      "--autotune", flags.autotune,
+      "try bucket sizes and keep the best; the same as --autotune-file horon-autotune.json");
+  run.add_option("--autotune-log-file", flags.autotune_log, "the same as --autotune-file");
+  run.add_flag("--no-hierarchical-allreduce", flags.flat,
+               "reduce in one level over Gloo; the same as --backend gloo");
 }
 
 int execute(RunFlags& flags, const Globals& globals) {
   if (flags.check_build) {
-    print_build(globals.knobs());
+    print_build(globals.job_settings());
     return 0;
   }
   const launch::JobPlan plan = make_plan(flags, globals);
@@ -348,26 +332,23 @@ int execute(RunFlags& flags, const Globals& globals) {
 }  // namespace
 
 void add_run_command(CLI::App& app, Globals& globals) {
-  auto* run = app.add_subcommand(
-      "run",
-      "Starts a program as many ranks on this and other hosts, watches and ends them:\n"
-      "  horon run -np 4 [flags] ./program [its arguments]");
+  auto* run =
+      app.add_subcommand("run",
+                         "Starts a program as several ranks on this and other hosts, and "
+                         "supervises them:\n  horon run -np 4 [flags] ./program [its arguments]");
   run->footer(
-      "Examples:\n"
-      "  horon run -np 4 ./program --its flags        four ranks here\n"
-      "  horon run -np 4 -H a:2,b:2 python train.py   two on each host, over ssh\n"
-      "  horon run -np 4 -H a:2,b:2 --dry-run ./program\n"
-      "Each rank finds HORON_RANK, HORON_SIZE, HORON_LOCAL_RANK, ... (and HOROVOD_RANK, ...) in "
-      "its\n"
-      "environment. The exit code is that of the rank that failed (128 + n if signal n ended it), "
-      "15 if\nthe program or a host could not be started, 75 after Ctrl-C or SIGTERM.");
+      "Examples:\n  horon run -np 4 ./program --its flags        four ranks on this host\n  horon "
+      "run -np 4 -H a:2,b:2 python train.py   two on each host, over ssh\n  horon run -np 4 -H "
+      "a:2,b:2 --dry-run ./program\nThe environment of each rank contains HORON_RANK, HORON_SIZE, "
+      "HORON_LOCAL_RANK, ... (and\nHOROVOD_RANK, ...). The exit code is that of the rank that "
+      "failed (128 + n if signal n ended it),\n15 if the program or a host could not be started, "
+      "75 after Ctrl-C or SIGTERM.");
   run->set_version_flag("-v,--version", fmt::format("horon {}", kVersion));
   auto flags = std::make_shared<RunFlags>();
   add_host_flags(*run, *flags);
   add_run_flags(*run, *flags);
   add_horovod_flags(*run, flags->notes);
-  add_converted_flags(*run, globals);
-  add_knob_flags(*run, globals);
+  add_job_setting_flags(*run, globals);
   for (const char* name : {"--hosts", "--hostfile", "--ssh-identity-file", "--ssh-config",
                            "--remote-horon", "--workdir", "-x", "--network-interfaces",
                            "--output-filename", "--timeline-filename", "--autotune-log-file"})

@@ -26,17 +26,19 @@ struct OldFlag {
 };
 
 constexpr const char* kNoCycle = "there is no polling cycle";
-constexpr const char* kNoTuning = "a few sizes of buckets are tried, and the best is kept";
-constexpr const char* kStall = "a rank that waits is always watched and named; see --timeout";
+constexpr const char* kNoTuning = "a few bucket sizes are tried and the best is kept";
+constexpr const char* kStall = "stalled ranks are always detected and named; see --timeout";
 
 constexpr std::array kNoted = {
-    OldFlag{"--disable-cache", 0, "nothing is remembered between runs"},
+    OldFlag{"--disable-cache", 0, "nothing is stored between runs"},
     OldFlag{"--cycle-time-ms", 1, kNoCycle, 0, 1e6},
-    OldFlag{"--cache-capacity", 1, "steady state negotiates nothing, so nothing is cached", 0, 1e9},
-    OldFlag{"--hierarchical-allreduce", 0, "several hosts are always reduced in two levels"},
-    OldFlag{"--hierarchical-allgather,--no-hierarchical-allgather", 0, "chosen by the table"},
-    OldFlag{"--torus-allreduce,--no-torus-allreduce", 0, "chosen by the table"},
-    OldFlag{"--no-autotune", 0, "nothing is tuned unless asked for"},
+    OldFlag{"--cache-capacity", 1, "steady state needs no negotiation, so there is no cache", 0,
+            1e9},
+    OldFlag{"--hierarchical-allreduce", 0, "several hosts always reduce in two levels"},
+    OldFlag{"--hierarchical-allgather,--no-hierarchical-allgather", 0,
+            "chosen from the table of algorithms"},
+    OldFlag{"--torus-allreduce,--no-torus-allreduce", 0, "chosen from the table of algorithms"},
+    OldFlag{"--no-autotune", 0, "tuning is off by default"},
     OldFlag{"--autotune-warmup-samples", 1, kNoTuning, 0, 1e6},
     OldFlag{"--autotune-steps-per-sample", 1, kNoTuning, 1, 1e6},
     OldFlag{"--autotune-bayes-opt-max-samples", 1, kNoTuning, 1, 1e6},
@@ -44,15 +46,15 @@ constexpr std::array kNoted = {
     OldFlag{"--timeline-mark-cycles,--no-timeline-mark-cycles", 0, kNoCycle},
     OldFlag{"--stall-check,--no-stall-check", 0, kStall},
     OldFlag{"--mpi-threads-disable,--no-mpi-threads-disable", 0, "MPI is always used with threads"},
-    OldFlag{"--tcp", 0, "mpirun takes such choices through --mpi-args"},
+    OldFlag{"--tcp", 0, "pass it to mpirun with --mpi-args"},
     OldFlag{"--num-nccl-streams", 1, "one stream is enough", 1, 1024},
-    OldFlag{"--thread-affinity", 1, "ranks get shares of the cores; --no-bind turns that off", 0,
-            1e6},
-    OldFlag{"--log-with-timestamp,--log-without-timestamp", 0, "log lines always carry the time"},
-    OldFlag{"--log-hide-timestamp,--no-log-hide-timestamp", 0, "log lines always carry the time"},
+    OldFlag{"--thread-affinity", 1, "each rank is bound to its own cores; --no-bind turns this off",
+            0, 1e6},
+    OldFlag{"--log-with-timestamp,--log-without-timestamp", 0, "log lines always contain the time"},
+    OldFlag{"--log-hide-timestamp,--no-log-hide-timestamp", 0, "log lines always contain the time"},
 };
 
-constexpr const char* kElastic = "jobs that change their size are not there yet";
+constexpr const char* kElastic = "elastic jobs are not implemented yet";
 constexpr std::array kRefused = {
     OldFlag{"--min-np,--min-num-proc", 1, kElastic},
     OldFlag{"--max-np,--max-num-proc", 1, kElastic},
@@ -90,7 +92,7 @@ Word read_word(const std::string& word) {
 CLI::Option& find_option(CLI::App& run, const std::string& flag, const std::string& complaint) {
   if (CLI::Option* option = run.get_option_no_throw(spell_flag(run, flag))) return *option;
   if (const Setting* setting = look_up_setting(flag); setting != nullptr)
-    throw UsageError(fmt::format("{}: a setting of the trainer ({}); say it behind `horon train`",
+    throw UsageError(fmt::format("{}: a setting of the trainer ({}); put it after `horon train`",
                                  complaint, setting->help));
   std::vector<std::string> known;
   for (const CLI::Option* option : run.get_options()) {
@@ -101,11 +103,14 @@ CLI::Option& find_option(CLI::App& run, const std::string& flag, const std::stri
                                               : fmt::format("; did you mean {}?", close)));
 }
 
-// What the option itself says against the value.
-std::string complaint_about(CLI::Option& option, std::string value) {
+// Why the value is not allowed; empty if it is.
+std::string complaint_about(CLI::Option& option, const std::string& flag, std::string value) {
   try {
+    if (look_up_setting(flag) != nullptr) read_setting(flag, value, "");
     return (*option.get_validator())(value);
-  } catch (const CLI::OptionNotFound&) {  // anything goes
+  } catch (const UsageError& error) {
+    return error.what();
+  } catch (const CLI::OptionNotFound&) {  // it has no check of its own
     return "";
   }
 }
@@ -138,7 +143,7 @@ std::vector<std::string> words_of(CLI::App& run, const std::string& flag, const 
     require(yes.has_value(), fmt::format("{}: '{}' is neither true nor false", where, value));
     return *yes ? std::vector{flag} : std::vector<std::string>();  // off unless given
   }
-  const std::string wrong = complaint_about(option, value);
+  const std::string wrong = complaint_about(option, flag, value);
   require(wrong.empty(), fmt::format("{}: {}", where, wrong));
   if (option.get_items_expected_min() == 0) return {flag + "=" + value};
   return {flag, value};
@@ -201,8 +206,8 @@ std::string read_named_file(std::string_view flag, const std::string& path) {
   }
 }
 
-RunArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& arguments) {
-  RunArguments result;
+SplitArguments split_run_arguments(CLI::App& run, const std::vector<std::string>& arguments) {
+  SplitArguments result;
   std::vector<std::string> from_file;
   size_t at = 0;
   while (at < arguments.size()) {
@@ -252,12 +257,12 @@ void add_horovod_flags(CLI::App& run, std::vector<std::string>& notes) {
     option->group(group);
   };
   for (const OldFlag& flag : kNoted) {
-    add(flag, "Horovod's flags that need nothing here", [&notes, flag] {
+    add(flag, "Horovod flags without effect", [&notes, flag] {
       notes.push_back(fmt::format("{}: nothing to do, {}", first_name(flag), flag.why));
     });
   }
   for (const OldFlag& flag : kRefused) {
-    add(flag, "Horovod's flags that do not work here",
+    add(flag, "Horovod flags that are not supported",
         [flag] { throw UsageError(fmt::format("{}: {}", first_name(flag), flag.why)); });
   }
 }

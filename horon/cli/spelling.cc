@@ -11,9 +11,7 @@ std::string spell_flag(const CLI::App& command, const std::string& flag) {
   const std::string name = setting_name(flag);
   std::string dashes = name;
   std::replace(dashes.begin(), dashes.end(), '_', '-');
-  std::vector<std::string> meant = {"--" + dashes, "--" + name};
-  if (const Setting* setting = look_up_setting(name)) meant.push_back(setting_flag(*setting));
-  for (const std::string& one : meant)
+  for (const std::string& one : {"--" + dashes, "--" + name})
     if (command.get_option_no_throw(one) != nullptr) return one;
   return flag;
 }
@@ -26,15 +24,7 @@ void spell_words(const CLI::App& app, std::vector<std::string>& words) {
     if (!below.empty()) command = below.front();
     if (!words[i].starts_with("--")) continue;
     const size_t equals = std::min(words[i].find('='), words[i].size());
-    const std::string typed = words[i].substr(0, equals);
-    const std::string flag = spell_flag(*command, typed);
-    if (flag == typed) continue;
-    std::string value = words[i].substr(equals);
-    const SettingAlias* alias = look_up_alias(typed);
-    if (alias != nullptr && !value.empty()) value = "=" + convert_value(*alias, value.substr(1));
-    if (alias != nullptr && value.empty() && i + 1 < words.size())
-      words[i + 1] = convert_value(*alias, words[i + 1]);
-    words[i] = flag + value;
+    words[i] = spell_flag(*command, words[i].substr(0, equals)) + words[i].substr(equals);
   }
 }
 

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-// How people write flags: with - or _, and settings by other programs' names.
+// Accepts flags spelled with - or _.
 namespace horon::cli {
 
-// The flag of the command that is meant, or the same word if it has none.
+// The command's spelling of the flag, or the same word if it has no such flag.
 std::string spell_flag(const CLI::App& command, const std::string& flag);
 
-// Writes all flags among the words as the command (the deepest one that they begin with) has them,
-// and values in our units.
+// Rewrites all flags in `words` to the spelling of the command (the deepest one named at the
+// beginning).
 void spell_words(const CLI::App& app, std::vector<std::string>& words);
 
 }  // namespace horon::cli

@@ -5,16 +5,16 @@
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
 #include "horon/cli/commands.h"
-#include "horon/cli/record.h"
+#include "horon/cli/output.h"
 #include "horon/runtime/trace.h"
 
 namespace horon::cli {
 
 void add_trace_command(CLI::App& app) {
-  auto* trace = app.add_subcommand("trace", "Timelines of a job's ranks");
+  auto* trace = app.add_subcommand("trace", "Works with timelines of a job's ranks");
   trace->require_subcommand(1);
   auto* merge = trace->add_subcommand("merge",
-                                      "Makes one file of the timelines of all ranks, for "
+                                      "Combines the timelines of all ranks into one file, for "
                                       "https://ui.perfetto.dev or chrome://tracing");
   struct Options {
     std::string out;

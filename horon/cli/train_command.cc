@@ -21,17 +21,15 @@ struct TrainFlags {
 };
 
 constexpr const char* kTrainExamples =
-    "Examples:\n"
-    "  horon train                               resnet_tiny on shapes10: about 99 % in a minute\n"
-    "  horon run -np 4 horon train --model resnet_v1_20 --dataset cifar10 --data_dir cifar \\\n"
-    "      --learning_rate_strategy '5:0->0.4,30:0.4->0' --train_epochs 30 --model_dir run1\n"
-    "  horon train --model_dir run1              goes on where run1 stopped: its settings are "
-    "there\n"
-    "  horon run -np 3 horon train --reduction exact    the same bits on any number of ranks\n"
-    "  horon plot run1                           accuracy and loss as a picture\n"
-    "Exit code 75: interrupted, a checkpoint was written, the same command goes on. 13: "
-    "checkpoints, "
-    "17: not finite, 18: other settings than the run was begun with, 11: than other ranks.";
+    "Examples:\n  horon train                               resnet_tiny on shapes10: about 99 % in "
+    "a minute\n  horon run -np 4 horon train --model resnet_v1_20 --dataset cifar10 --data_dir "
+    "cifar \\\n      --learning_rate_strategy '5:0->0.4,30:0.4->0' --train_epochs 30 --model_dir "
+    "run1\n  horon train --model_dir run1              resumes run1 with the settings stored "
+    "there\n  horon run -np 3 horon train --reduction exact    the same bits on any number of "
+    "ranks\n  horon plot run1                           plots accuracy and loss\nExit code 75: "
+    "interrupted; a checkpoint was written, the same command resumes. 13: checkpoint error, 17: "
+    "value not finite, 18: settings differ from those the run was started with, 11: from other "
+    "ranks'.";
 constexpr const char* kEvaluateExamples =
     "Examples:\n"
     "  horon evaluate --model_dir run1           the newest checkpoint\n"
@@ -60,12 +58,12 @@ int run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates) {
   const auto start = train::Start::resolve(flags.given, process_env, flags.config, only_evaluates);
   hold_signals();
   const auto part = [&] {
-    StopOnSignal signals;
-    signals.leave_at_once(true);
-    return train::open_trainer(part_folders(start.knobs.text("parts")));
+    const StopOnSignal signals(true);  // leaves at once
+    return train::open_trainer(part_folders(start.job_settings.text("parts")));
   }();
-  const nlohmann::json settings = {
-      {"config", to_json(start.config)}, {"given", start.given}, {"knobs", start.knobs.given()}};
+  const nlohmann::json settings = {{"config", to_json(start.config)},
+                                   {"given", start.given},
+                                   {"knobs", start.job_settings.given()}};
   const int code = part->function<int(const char*, int)>("horon_train_run")(
       settings.dump().c_str(), start.only_evaluates ? 1 : 0);
   // LibTorch's threads and ours end with the process.
@@ -80,13 +78,13 @@ void add_train_commands(CLI::App& app, Globals& globals) {
     auto* command = app.add_subcommand(
         only_evaluates ? "evaluate" : "train",
         only_evaluates
-            ? "Evaluates a checkpoint: every sample of the test set once, on any number of ranks"
-            : "Trains a network, on one process or, under `horon run`, on many");
+            ? "Evaluates a checkpoint on the test set, each sample once, on any number of ranks"
+            : "Trains a network in one process or, under `horon run`, in many");
     auto flags = std::make_shared<TrainFlags>();
     add_all_settings(*command, flags->given);
     command->add_option(
         "--config", flags->config,
-        "file with 'name = value' lines, or a run's config.json; flags win over it");
+        "file with 'name = value' lines, or a run's config.json; flags override it");
     command->allow_extras();  // named with the nearest one
     command->footer(only_evaluates ? kEvaluateExamples : kTrainExamples);
     command->callback([command, flags, only_evaluates, &globals] {

@@ -113,7 +113,7 @@ class SixteenBits final : public Codec {
   DType wire_dtype() const override { return brain_ ? DType::kBF16 : DType::kF16; }
   size_t encode(std::span<const float> in, Segments, std::span<std::byte> out) override {
     auto* wire = reinterpret_cast<uint16_t*>(out.data());
-    parallel_for(in.size(), kWorthAThread, place().threads, [&](uint64_t first, uint64_t last) {
+    parallel_for(in.size(), kWorthAThread, context().threads, [&](uint64_t first, uint64_t last) {
       (brain_ ? narrow_bf16 : narrow_f16)(in.data() + first, wire + first, last - first);
     });
     return in.size() * sizeof(uint16_t);
@@ -121,7 +121,7 @@ class SixteenBits final : public Codec {
   void decode(std::span<const std::byte> wire, Segments, std::span<float> out) const override {
     check_size(name(), wire.size(), out.size() * sizeof(uint16_t));
     const auto* from = reinterpret_cast<const uint16_t*>(wire.data());
-    parallel_for(out.size(), kWorthAThread, place().threads, [&](uint64_t first, uint64_t last) {
+    parallel_for(out.size(), kWorthAThread, context().threads, [&](uint64_t first, uint64_t last) {
       (brain_ ? widen_bf16 : widen_f16)(from + first, out.data() + first, last - first);
     });
   }
@@ -147,9 +147,9 @@ class Feedback final : public Codec {
   size_t max_bytes(size_t count, Segments segments) const override {
     return inner_->max_bytes(count, segments);
   }
-  void set_place(const CodecPlace& place) override {
-    Codec::set_place(place);
-    inner_->set_place(place);
+  void set_context(const CodecContext& context) override {
+    Codec::set_context(context);
+    inner_->set_context(context);
   }
   // Dense encodings can be put together from those of the tensors, which stay in the cache.
   size_t encode(std::span<const float> in, Segments segments, std::span<std::byte> out) override {
@@ -197,7 +197,7 @@ class Feedback final : public Codec {
   template <typename Body>
   void each(Segments segments, const Body& body) const {
     for (const Segment& segment : segments) {
-      parallel_for(segment.count, kWorthAThread, place().threads,
+      parallel_for(segment.count, kWorthAThread, context().threads,
                    [&](uint64_t first, uint64_t last) { body(segment, first, last); });
     }
   }

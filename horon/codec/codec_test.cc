@@ -130,7 +130,7 @@ TEST_P(CodecContract, ThreadsChangeNoBit) {
   std::vector<std::vector<float>> results;
   for (const int threads : {1, 2, 5}) {
     Rank fresh(GetParam());
-    fresh.codec->set_place({.threads = threads});
+    fresh.codec->set_context({.threads = threads});
     fresh.there_and_back(in, alone(in.size()));
     // With what the first one left.
     results.push_back(fresh.there_and_back(in, alone(in.size())));
@@ -233,7 +233,7 @@ TEST(Feedback, WhatWasNotSentIsInTheState) {
   for (size_t i = 0; i < 40; ++i) EXPECT_NEAR(sent[i] + rank.kept["t"][i], wanted[i], 1e-4) << i;
 }
 
-TEST(Step, ACodecThatGoesByItRefusesToGuess) {
+TEST(CodecStep, CodecsThatNeedTheStepRefuseToGuessIt) {
   Rank rank("small_dgc");
   EXPECT_THROW(rank.encode(normal(8), {{.tensor = "t", .count = 8}}), UsageError);
 }

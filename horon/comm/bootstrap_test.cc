@@ -21,7 +21,7 @@ TEST(Bootstrap, RanksWithOtherSettingsDoNotBegin) {
         info.rank = rank;
         info.size = 2;
         info.store = store;
-        if (rank == 1) info.knobs.set("chunk_bytes", "8KB", "test");
+        if (rank == 1) info.job_settings.set("chunk_bytes", "8KB", "test");
         bool told = false;
         info.on_failure = [&] { told = true; };
         try {

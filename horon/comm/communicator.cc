@@ -8,9 +8,9 @@
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
-#include "horon/comm/channel.h"
-#include "horon/comm/executor.h"
-#include "horon/comm/op_queue.h"
+#include "horon/comm/engine/channel.h"
+#include "horon/comm/engine/executor.h"
+#include "horon/comm/engine/op_queue.h"
 
 namespace horon {
 
@@ -107,6 +107,10 @@ const std::vector<int>& Communicator::members() const { return state_->members; 
 std::string Communicator::backend() const { return state_->job->backend->name(); }
 DeviceRuntime* Communicator::device() const { return state_->job->settings.device.get(); }
 
+bool Communicator::stages(const Request& request) const {
+  return state_->executor.needs_staging(request);
+}
+
 std::shared_ptr<Store> Communicator::store() const { return state_->job->settings.store; }
 
 void Communicator::run(const Request& request) {
@@ -142,14 +146,14 @@ int Communicator::join(const OpOptions& options) {
   return last;
 }
 
-std::unique_ptr<Communicator> Communicator::group(std::vector<int> ranks) {
+std::unique_ptr<Communicator> Communicator::sub_communicator(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
-  require(!ranks.empty(), "group: no ranks");
+  require(!ranks.empty(), "sub_communicator: no ranks");
   require(std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end(),
-          "group: a rank is named twice");
+          "sub_communicator: a rank is named twice");
   require(ranks.front() >= 0 && ranks.back() < size(),
-          fmt::format("group: ranks {}..{} of a communicator of {}", ranks.front(), ranks.back(),
-                      size()));
+          fmt::format("sub_communicator: ranks {}..{} of a communicator of {}", ranks.front(),
+                      ranks.back(), size()));
   if (!std::binary_search(ranks.begin(), ranks.end(), rank())) return nullptr;
   std::vector<int> members;
   for (int rank : ranks) members.push_back(state_->members[static_cast<size_t>(rank)]);

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "horon/base/error.h"
-#include "horon/comm/reduce.h"
+#include "horon/comm/arithmetic/reduce.h"
 
 namespace horon {
 

@@ -4,35 +4,40 @@
 #include <memory>
 #include <vector>
 
-#include "horon/comm/exact_tree.h"
+#include "horon/comm/arithmetic/exact_tree.h"
 #include "horon/device/mirror.h"
 
 namespace horon {
 
-// One rank's part of an exact sum over `shards` logical shards (exact_tree.h): shards are folded as
-// they come, and only complete nodes are kept, at most log2(shards) + 1 arrays if they come in
-// order, one if they are an aligned block. Afterwards: comm.run(Request::all_reduce(sum, out)). One
-// thread at a time.
+// One rank's part of an exact sum over `shards` logical shards (exact_tree.h). Shards are folded as
+// they are added and only complete nodes are kept: at most 2 log2(shards) arrays for a contiguous
+// block, log2(shards) + 1 if it begins at shard 0, one if it is aligned. One thread at a time.
+//   ExactSum sum = comm.exact_sum(count, DType::kF32, shards);
+//   for (uint64_t s = first; s < last; ++s) sum.add(s, gradient_of(s));
+//   comm.all_reduce(sum, out);
 //
-// Deal contiguous blocks of shards, as the trainer does. Of shards that are dealt like cards hardly
-// two make a node: 128 on 2 ranks are 64 arrays each, in memory and on their way. More than a
-// contiguous block could need is therefore a UsageError, the same on all ranks, with the numbers.
-// (To fold them all the same, ranks would first have to swap the very arrays that are to be saved.)
+// Give each rank a contiguous block of shards, as the trainer does. With round-robin shards hardly
+// any two form a node: 128 shards on 2 ranks are 64 arrays each, in memory and in transfer. More
+// arrays than a contiguous block could need are therefore a UsageError, the same on all ranks, with
+// the numbers. (To fold them anyway, ranks would first have to exchange the arrays that folding is
+// meant to save.)
 class ExactSum {
  public:
-  // `spec` gives count and type (f32 or f64). Memory comes from `allocate`, e.g. the communicator's
-  // heap. Device contributions come through pinned memory of `device`, which may be null.
+  // `dtype` is f32 or f64. `allocate` provides memory, e.g. the communicator's heap. Device
+  // contributions are staged through pinned memory of `device`, which may be null.
   using Allocate = std::function<OwnedBuffer(uint64_t count, DType dtype)>;
   ExactSum(uint64_t count, DType dtype, uint64_t shards, Allocate allocate,
            std::shared_ptr<DeviceRuntime> device = nullptr);
 
-  // Adds the contribution of one shard, which is not kept. Each shard once in the whole job.
+  // Adds the contribution of one shard; the buffer is not kept. Each shard must be added once in
+  // the whole job (UsageError).
   void add(uint64_t shard, BufferView contribution);
-  // Ready for the next step; memory is kept.
+  // Starts a new sum; memory is kept.
   void clear();
 
   const BufferView& spec() const { return spec_; }
   uint64_t shards() const { return shards_; }
+  // A complete node and its array.
   struct Kept {
     TreeNode node;
     OwnedBuffer array;
@@ -41,7 +46,7 @@ class ExactSum {
 
  private:
   OwnedBuffer take_array();
-  // Joins kept_[i] with its siblings as long as there are any.
+  // Merges kept_[i] with its siblings as long as there are any.
   void settle(size_t i);
 
   BufferView spec_;

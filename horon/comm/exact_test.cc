@@ -7,9 +7,9 @@
 #include <random>
 
 #include "horon/base/error.h"
+#include "horon/comm/arithmetic/exact_tree.h"
+#include "horon/comm/arithmetic/reduce.h"
 #include "horon/comm/exact_sum.h"
-#include "horon/comm/exact_tree.h"
-#include "horon/comm/reduce.h"
 
 namespace horon {
 namespace {

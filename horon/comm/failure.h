@@ -10,6 +10,7 @@
 
 namespace horon {
 
+// What happened to the ranks.
 enum class FailureKind : uint8_t {
   kLost = 1,     // the process ended
   kLeft = 2,     // it closed its communicator
@@ -17,16 +18,16 @@ enum class FailureKind : uint8_t {
   kSilent = 4,   // it does not answer: stopped, or its host is gone
 };
 
-// Why a communicator is dead: what happened, and to which ranks of the job.
+// Why a communicator is dead: what happened, to which ranks of the job.
 struct Failure {
   FailureKind kind = FailureKind::kLost;
   std::vector<int> ranks;
-  Milliseconds after{0};  // kTimeout: how long whoever gave up had waited; 0: not known
+  Milliseconds after{0};  // kTimeout: how long the rank that gave up had waited; 0: unknown
 };
 
-// Throws it as PeerLostError or TimeoutError; `doing` on `rank` begins the message.
+// Throws the failure as PeerLostError or TimeoutError; the message begins with `doing` on `rank`.
 [[noreturn]] void raise(const Failure& failure, const std::string& doing, int rank);
-// What an error of raise() was thrown for; nothing for other errors.
+// The failure of an error thrown by raise(); nothing for other errors.
 std::optional<Failure> failure_of(const Error& error);
 
 }  // namespace horon

@@ -6,9 +6,8 @@
 
 namespace horon {
 
-// Called by all ranks: one rank of each host runs `action` (a download, an unpacking), the others
-// wait for it, for as long as it takes. If it failed anywhere, all ranks throw the same Error,
-// which names the rank and its reason.
+// Collective: one rank of each host runs `action` (e.g. a download), the others wait for it without
+// limit. If it fails anywhere, all ranks throw the same Error, which names the rank and its reason.
 void once_per_host(Communicator& comm, const std::function<void()>& action);
 
 }  // namespace horon

@@ -6,8 +6,8 @@
 
 namespace horon {
 
-// Who shares a host with whom. Ranks of a host are numbered by rank (local_rank); hosts by their
-// first rank (cross_rank).
+// Which ranks share a host. Ranks of a host are numbered by rank (local_rank); hosts by their first
+// rank (cross_rank).
 struct Topology {
   int rank = 0;
   int size = 1;
@@ -23,8 +23,9 @@ struct Topology {
 // Pure: host_ids[r] names the host of rank r.
 Topology make_topology(int rank, std::span<const std::string> host_ids);
 
-// Boot id, the inodes of the network and mount namespaces, and the launcher's agent that started
-// us (if any): two namespaces of one machine are two hosts, two hosts with one name are two hosts.
+// Boot id, the inodes of the network and mount namespaces, and the launcher's agent that started us
+// (if any): two namespaces of one machine are two hosts, and so are two machines with the same
+// name.
 std::string host_identity(const std::string& agent_id = "");
 
 }  // namespace horon

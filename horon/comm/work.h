@@ -8,28 +8,30 @@
 
 namespace horon {
 
-// The handle of an operation in flight. Copies share one state; any thread may wait.
+// The handle of an asynchronous operation. Copies share one state. Thread-safe; any thread may
+// wait.
 class Work {
  public:
   Work();
 
-  // Until it is over; throws the error that it ended with.
+  // Waits until the operation has ended; throws its error.
   void wait() const;
-  // False if it is still going when the deadline passes. Throws the operation's error.
+  // False if it is still running at the deadline. Throws the operation's error.
   bool wait(Deadline deadline) const;
   bool done() const;
   // Null while in flight and after success.
   std::exception_ptr error() const;
-  // Somebody wants it to be over, and does not wait: it is not held back for others any more.
+  // Declares interest in completion without waiting: the operation is no longer held back for
+  // others.
   void expect() const;
-  // expect(), and a call when it is over: on the thread that ends it, which may hold locks (pass it
-  // on, do not act), or at once on this one.
+  // expect(), and calls `action` when the operation has ended: at once on this thread, or later on
+  // the thread that ends it, which may hold locks (only hand the event over).
   void on_done(std::function<void(const std::exception_ptr& error)> action) const;
 
-  // For whoever runs the operation: `on_wait` is called by a thread that is about to wait, until
-  // the deadline at most; it may do some of the work itself.
+  // For the code that runs the operation: `on_wait` is called by a thread that is about to wait,
+  // until the deadline at most; it may do some of the work itself.
   explicit Work(std::function<void(const Work& work, Deadline deadline)> on_wait);
-  // Over, with an error or without.
+  // Marks the operation as ended, with or without an error.
   void finish(std::exception_ptr error) const;
 
  private:

@@ -9,12 +9,16 @@
 #include <filesystem>
 
 #include "horon/base/fd.h"
-#include "horon/data/augment.h"
-#include "horon/data/convert.h"
-#include "horon/data/example.h"
-#include "horon/data/inflate.h"
-#include "horon/data/npy.h"
-#include "horon/data/tfrecord.h"
+#include "horon/data/format/convert.h"
+#include "horon/data/format/example.h"
+#include "horon/data/format/inflate.h"
+#include "horon/data/format/npy.h"
+#include "horon/data/format/tfrecord.h"
+#include "horon/data/image/augment.h"
+#include "horon/data/image/jpeg.h"
+#include "horon/data/image/png.h"
+#include "horon/data/open_dataset.h"
+#include "horon/data/survey.h"
 #include "horon/file/file.h"
 
 namespace horon {
@@ -244,7 +248,7 @@ TEST_F(Opened, DigestsOfFoldersKnowNamesAndSizesButNotPlaces) {
   EXPECT_NE(index_digest(*open("image_folder", "here")), digest);
 }
 
-TEST_F(Opened, DigestsOfOtherSets) {
+TEST_F(Opened, DigestsDependOnSizeSeedAndSplit) {
   const auto shapes = [&](uint64_t samples, uint64_t seed, uint64_t held_out = 0) {
     DatasetRequest wanted = request("shapes10");
     wanted.samples = samples;
@@ -350,7 +354,7 @@ TEST_F(Opened, LinksInFoldersAreNotPassedOverInSilence) {
   EXPECT_THROW(open("image_folder"), UsageError);
 }
 
-TEST_F(Opened, SamplesOfFilesAreWhatTheyAre) {
+TEST_F(Opened, TheNumberOfSamplesCannotBeSetForFiles) {
   DatasetRequest wanted = request("tfrecord");
   ten_records(at("train.tfrecords"));
   wanted.samples = 5;

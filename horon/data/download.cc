@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "horon/base/registry.h"
-#include "horon/data/archive.h"
 #include "horon/data/dataset.h"
+#include "horon/data/format/archive.h"
 #include "horon/file/copy.h"
 #include "horon/file/digest.h"
 #include "horon/file/file.h"
@@ -65,9 +65,9 @@ std::vector<std::string> download_dataset(const DownloadOptions& options) {
   for (const Source& source : home.files) {
     const auto known = options.checksums.find(source.name);
     const std::string& md5 = known != options.checksums.end() ? known->second : source.md5;
-    const std::string path = file::join(options.folder, source.name);
+    const std::string path = file::join_path(options.folder, source.name);
     if (!file::exists(path) || file::digest_of(path, "md5") != md5) {
-      fetch(file::join(options.mirror.empty() ? home.url : options.mirror, source.name), path,
+      fetch(file::join_path(options.mirror.empty() ? home.url : options.mirror, source.name), path,
             source.name, options);
       const std::string got = file::digest_of(path, "md5");
       if (got != md5) {

@@ -126,13 +126,13 @@ Range cut(uint64_t count, uint64_t parts, uint64_t part) {
   return {first, first + each + (part < longer ? 1 : 0)};
 }
 
-uint64_t Step::count() const {
+uint64_t BatchPart::count() const {
   uint64_t sum = 0;
   for (const Range& shard : shards) sum += shard.size();
   return sum;
 }
 
-uint64_t steps_in_epoch(const ShareOptions& options) {
+uint64_t batches_in_epoch(const BatchOptions& options) {
   require(options.batch > 0, "batch size: must be at least 1");
   const uint64_t whole = options.samples / options.batch;
   const uint64_t rest = options.samples % options.batch;
@@ -140,11 +140,11 @@ uint64_t steps_in_epoch(const ShareOptions& options) {
   return whole + (rest >= options.smallest || whole == 0 ? 1 : 0);
 }
 
-Step plan_step(const Position& position, const ShareOptions& options, int rank, int ranks) {
-  const uint64_t steps = steps_in_epoch(options);
+BatchPart plan_batch(const Position& position, const BatchOptions& options, int rank, int ranks) {
+  const uint64_t steps = batches_in_epoch(options);
   const uint64_t usable = options.drops_remainder ? steps * options.batch : options.samples;
   if (usable == 0)
-    throw UsageError(fmt::format("a batch of {} from {} samples: there is no whole one",
+    throw UsageError(fmt::format("a batch of {} from {} samples: there is no complete batch",
                                  options.batch, options.samples));
   const auto parts = options.shards == 0 ? static_cast<uint64_t>(ranks) : options.shards;
   if (parts < static_cast<uint64_t>(ranks))
@@ -154,7 +154,7 @@ Step plan_step(const Position& position, const ShareOptions& options, int rank, 
                     ranks, parts, parts));
   Position at = position;
   if (at.next >= usable) at = {at.epoch + 1, 0};
-  Step step;
+  BatchPart step;
   step.epoch = at.epoch;
   step.global = {at.next, at.next + std::min(options.batch, usable - at.next)};
   if (usable - step.global.last < options.smallest) step.global.last = usable;
@@ -172,23 +172,23 @@ Step plan_step(const Position& position, const ShareOptions& options, int rank, 
   return step;
 }
 
-ShardWay parse_shard_way(const std::string& name) {
-  static const Registry<ShardWay> kWays = [] {
-    Registry<ShardWay> all("way to shard");
-    all.add("global", ShardWay::kGlobal);
-    all.add("split_steps", ShardWay::kSplitSteps);
-    all.add("split_epochs", ShardWay::kSplitEpochs);
-    all.add("fixed_shard", ShardWay::kFixedShard);
+SplitMethod parse_split_method(const std::string& name) {
+  static const Registry<SplitMethod> kWays = [] {
+    Registry<SplitMethod> all("way to shard");
+    all.add("global", SplitMethod::kGlobal);
+    all.add("split_steps", SplitMethod::kSplitSteps);
+    all.add("split_epochs", SplitMethod::kSplitEpochs);
+    all.add("fixed_shard", SplitMethod::kFixedShard);
     return all;
   }();
   return kWays.find(name);
 }
 
-std::vector<std::string> shard_way_names() {
+std::vector<std::string> split_method_names() {
   return {"global", "split_steps", "split_epochs", "fixed_shard"};
 }
 
-std::vector<uint64_t> samples_of_rank(ShardWay way, const ShareOptions& options, uint64_t epoch,
+std::vector<uint64_t> samples_of_rank(SplitMethod way, const BatchOptions& options, uint64_t epoch,
                                       uint64_t seed, int rank, int ranks) {
   const auto n = static_cast<uint64_t>(ranks);
   const auto me = static_cast<uint64_t>(rank);
@@ -199,26 +199,26 @@ std::vector<uint64_t> samples_of_rank(ShardWay way, const ShareOptions& options,
   };
   const auto same = [](uint64_t i) { return i; };
   switch (way) {
-    case ShardWay::kGlobal: {
+    case SplitMethod::kGlobal: {
       const Permutation order(options.samples, seed, epoch);
       Position at{epoch, 0};
       while (at.epoch == epoch) {
-        const Step step = plan_step(at, options, rank, ranks);
+        const BatchPart step = plan_batch(at, options, rank, ranks);
         for (const Range& shard : step.shards)
           for (uint64_t i = shard.first; i < shard.last; ++i) samples.push_back(order.at(i));
         at = step.after;
       }
       break;
     }
-    case ShardWay::kSplitSteps:  // everything in an order of its own, 1/n of the steps
+    case SplitMethod::kSplitSteps:  // everything in an order of its own, 1/n of the steps
       take(Permutation(options.samples, seed + kRankStream * (me + 1), epoch),
            options.samples / batch_of_rank / n * batch_of_rank, same);
       break;
-    case ShardWay::kSplitEpochs:  // everything in an order of its own, in fewer epochs
+    case SplitMethod::kSplitEpochs:  // everything in an order of its own, in fewer epochs
       take(Permutation(options.samples, seed + kRankStream * (me + 1), epoch), options.samples,
            same);
       break;
-    case ShardWay::kFixedShard: {  // every n-th sample, always the same ones
+    case SplitMethod::kFixedShard: {  // every n-th sample, always the same ones
       const uint64_t owned = (options.samples + n - 1 - me) / n;
       take(Permutation(owned, seed + kRankStream * (me + 1), epoch),
            owned / batch_of_rank * batch_of_rank, [&](uint64_t i) { return i * n + me; });

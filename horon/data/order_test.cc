@@ -13,7 +13,7 @@
 namespace horon {
 namespace {
 
-TEST(Philox, KnownAnswers) {
+TEST(Philox, MatchesPublishedVectors) {
   // From the authors' test vectors.
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}),
             (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -88,7 +88,7 @@ TEST(Permutations, LookRandom) {
   EXPECT_LT(same, 60U);  // 20 expected
 }
 
-TEST(Cut, IsEvenAndWhole) {
+TEST(Cut, RangesAreEvenAndComplete) {
   for (const uint64_t count : {0U, 1U, 7U, 8U, 100U}) {
     for (const uint64_t parts : {1U, 2U, 3U, 7U, 8U, 9U}) {
       uint64_t at = 0;
@@ -110,7 +110,7 @@ TEST(Coverage, ExactlyOnceOnAnyNumberOfRanks) {
     for (int ranks = 1; ranks <= 7; ++ranks) {
       for (const uint64_t batch : {1U, 64U, 129U, 100'000U}) {
         if (batch == 1 && samples > 100) continue;
-        const ShareOptions share{.samples = samples, .batch = batch};
+        const BatchOptions share{.samples = samples, .batch = batch};
         std::vector<uint8_t> seen(samples);
         Position at;
         int now = ranks;
@@ -121,7 +121,7 @@ TEST(Coverage, ExactlyOnceOnAnyNumberOfRanks) {
           Position after;
           uint64_t count = 0;
           for (int rank = 0; rank < now; ++rank) {
-            const Step step = plan_step(at, share, rank, now);
+            const BatchPart step = plan_batch(at, share, rank, now);
             for (const Range& range : step.shards)
               for (uint64_t i = range.first; i < range.last; ++i) ++seen[order->at(i)];
             count += step.count();
@@ -141,13 +141,13 @@ TEST(Coverage, ExactlyOnceOnAnyNumberOfRanks) {
 }
 
 TEST(Coverage, LogicalShardsAreTheSameOnAnyNumberOfRanks) {
-  const ShareOptions share{.samples = 1003, .batch = 100, .shards = 8};
+  const BatchOptions share{.samples = 1003, .batch = 100, .shards = 8};
   for (Position at; at.epoch < 1;) {
-    std::vector<Range> whole = plan_step(at, share, 0, 1).shards;
+    std::vector<Range> whole = plan_batch(at, share, 0, 1).shards;
     for (const int ranks : {2, 3, 5, 8}) {
       std::vector<Range> together;
       for (int rank = 0; rank < ranks; ++rank)
-        for (const Range& range : plan_step(at, share, rank, ranks).shards)
+        for (const Range& range : plan_batch(at, share, rank, ranks).shards)
           together.push_back(range);
       ASSERT_EQ(together.size(), 8U);
       for (size_t i = 0; i < 8; ++i) {
@@ -155,26 +155,26 @@ TEST(Coverage, LogicalShardsAreTheSameOnAnyNumberOfRanks) {
         EXPECT_EQ(together[i].last, whole[i].last);
       }
     }
-    at = plan_step(at, share, 0, 1).after;
+    at = plan_batch(at, share, 0, 1).after;
   }
-  EXPECT_THROW(plan_step({}, share, 0, 9), UsageError);
-  EXPECT_THROW(plan_step({}, {.samples = 10, .batch = 0}, 0, 1), UsageError);
-  EXPECT_THROW(plan_step({}, {.samples = 10, .batch = 11, .drops_remainder = true}, 0, 1),
+  EXPECT_THROW(plan_batch({}, share, 0, 9), UsageError);
+  EXPECT_THROW(plan_batch({}, {.samples = 10, .batch = 0}, 0, 1), UsageError);
+  EXPECT_THROW(plan_batch({}, {.samples = 10, .batch = 11, .drops_remainder = true}, 0, 1),
                UsageError);
-  EXPECT_EQ(steps_in_epoch({.samples = 103, .batch = 10, .drops_remainder = true}), 10U);
-  EXPECT_EQ(steps_in_epoch({.samples = 103, .batch = 10}), 11U);
+  EXPECT_EQ(batches_in_epoch({.samples = 103, .batch = 10, .drops_remainder = true}), 10U);
+  EXPECT_EQ(batches_in_epoch({.samples = 103, .batch = 10}), 11U);
 }
 
 // No shard of one sample: a rest of 3 is one shard, a rest of 1 belongs to the batch before.
 TEST(Coverage, ShardsHaveASmallestSize) {
   for (uint64_t samples = 2; samples < 60; ++samples) {
-    const ShareOptions share{.samples = samples, .batch = 16, .shards = 8, .smallest = 2};
+    const BatchOptions share{.samples = samples, .batch = 16, .shards = 8, .smallest = 2};
     uint64_t steps = 0;
     std::vector<int> seen(samples);
     for (Position at; at.epoch == 0; ++steps) {
       Position after;
       for (int rank = 0; rank < 3; ++rank) {
-        const Step step = plan_step(at, share, rank, 3);
+        const BatchPart step = plan_batch(at, share, rank, 3);
         for (const Range& range : step.shards) {
           EXPECT_NE(range.size(), 1U) << samples;
           for (uint64_t i = range.first; i < range.last; ++i) ++seen[i];
@@ -183,7 +183,7 @@ TEST(Coverage, ShardsHaveASmallestSize) {
       }
       at = after;
     }
-    EXPECT_EQ(steps, steps_in_epoch(share)) << samples;
+    EXPECT_EQ(steps, batches_in_epoch(share)) << samples;
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }))
         << samples;
   }
@@ -213,9 +213,9 @@ TEST(Chunks, ExactlyOnceAndNearTogether) {
   EXPECT_EQ(make_epoch_order(10, {}, 0, {.shuffles = false})->at(7), 7U);
 }
 
-TEST(Ways, OthersMissAndRepeat) {
-  const ShareOptions share{.samples = 1003, .batch = 32};
-  const auto count = [&](ShardWay way, uint64_t& missed, uint64_t& repeated) {
+TEST(SplitMethods, OtherMethodsMissAndRepeatSamples) {
+  const BatchOptions share{.samples = 1003, .batch = 32};
+  const auto count = [&](SplitMethod way, uint64_t& missed, uint64_t& repeated) {
     std::vector<int> times(1003);
     for (int rank = 0; rank < 4; ++rank)
       for (const uint64_t sample : samples_of_rank(way, share, 0, 1, rank, 4)) ++times[sample];
@@ -225,18 +225,18 @@ TEST(Ways, OthersMissAndRepeat) {
   };
   uint64_t missed = 0;
   uint64_t repeated = 0;
-  count(ShardWay::kGlobal, missed, repeated);
+  count(SplitMethod::kGlobal, missed, repeated);
   EXPECT_EQ(missed + repeated, 0U);
-  count(ShardWay::kSplitSteps, missed, repeated);
+  count(SplitMethod::kSplitSteps, missed, repeated);
   EXPECT_NEAR(static_cast<double>(missed), 1003 * std::pow(0.75, 4), 60);
   EXPECT_GT(repeated, 200U);
-  count(ShardWay::kSplitEpochs, missed, repeated);
+  count(SplitMethod::kSplitEpochs, missed, repeated);
   EXPECT_EQ(missed, 0U);
   EXPECT_EQ(repeated, 1003U);
-  count(ShardWay::kFixedShard, missed, repeated);
+  count(SplitMethod::kFixedShard, missed, repeated);
   EXPECT_EQ(repeated, 0U);
   EXPECT_EQ(missed, 1003U - 4 * 248);
-  EXPECT_THROW(parse_shard_way("glabal"), UsageError);
+  EXPECT_THROW(parse_split_method("glabal"), UsageError);
 }
 
 }  // namespace

@@ -7,12 +7,12 @@
 
 namespace horon {
 
-// A thread's work on a run of numbers, with memory that it keeps between them.
+// A thread's work on one block; keeps its memory between blocks.
 using BlockBody = std::function<void(const Range& block)>;
 
-// All blocks of up to `block` numbers of a range, by several threads, this one among them, each
-// taking the next one; `make_body` is called once by each thread. The first exception ends it, and
-// is thrown here.
+// Processes a range in blocks of up to `block` numbers, on several threads including this one, each
+// taking the next block; `make_body` is called once by each thread. The first exception ends it and
+// is rethrown here.
 void for_blocks(const Range& range, uint64_t block, int threads,
                 const std::function<BlockBody()>& make_body);
 

@@ -38,7 +38,7 @@ struct Slot {
   OwnedBuffer host;
   OwnedBuffer device;  // empty: none
   uint64_t epoch = 0;
-  Step step;
+  BatchPart step;
   std::shared_ptr<const EpochOrder> order;
   std::vector<uint64_t> positions;
   std::vector<uint64_t> samples;
@@ -54,7 +54,7 @@ struct Slot {
 
 struct Pipeline::State {
   PipelineOptions options;
-  ShareOptions share;
+  BatchOptions share;
   std::vector<uint64_t> chunks;
   uint64_t sample_bytes = 0;
   uint64_t largest = 0;  // samples of this rank in a whole batch
@@ -88,7 +88,7 @@ struct Pipeline::State {
 // With the lock: every free slot gets the next step.
 void Pipeline::State::plan_more() {
   while (!free.empty() && !ended && !stops) {
-    Step step = plan_step(planned, share, options.rank, options.ranks);
+    BatchPart step = plan_batch(planned, share, options.rank, options.ranks);
     if (options.epochs != 0 && step.epoch >= options.epochs) {
       ended = true;
       break;
@@ -253,11 +253,11 @@ Pipeline::Pipeline(const PipelineOptions& options) : state_(std::make_shared<Sta
   state.chunks = options.dataset->chunks();
   state.planned = options.start;
   state.sample_bytes = bytes_of_sample(options.recipe, options.form);
-  ShareOptions most = state.share;  // of the longest batch; nobody has more of it than rank 0
+  BatchOptions most = state.share;  // of the longest batch; nobody has more of it than rank 0
   most.batch += options.smallest - std::min<uint64_t>(options.smallest, 1);
   most.drops_remainder = false;
-  plan_step({}, state.share, 0, options.ranks);  // mistakes are said now
-  state.largest = plan_step({}, most, 0, options.ranks).count();
+  plan_batch({}, state.share, 0, options.ranks);  // mistakes are said now
+  state.largest = plan_batch({}, most, 0, options.ranks).count();
   const DType dtype = dtype_of_pixels(options.form.type);
   const uint64_t elements = state.largest * state.sample_bytes / size_of(dtype);
   for (int i = 0; i < options.prefetch; ++i) {
@@ -309,7 +309,7 @@ std::optional<Batch> Pipeline::next() {
   state.report.waited_seconds += watch.seconds();
   if (state.line.empty() || !state.line.front()->is_ready()) {
     if (state.error) std::rethrow_exception(state.error);
-    require(state.ended, "all batches are with the caller: let go of one, or raise `prefetch`");
+    require(state.ended, "the caller holds all batches: release one, or raise `prefetch`");
     return std::nullopt;
   }
   const std::shared_ptr<Slot> slot = state.line.front();

@@ -10,8 +10,9 @@
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
 #include "horon/base/text.h"
-#include "horon/data/example.h"
-#include "horon/data/tfrecord.h"
+#include "horon/data/format/example.h"
+#include "horon/data/format/tfrecord.h"
+#include "horon/data/open_dataset.h"
 #include "horon/file/file.h"
 
 namespace horon {
@@ -168,7 +169,7 @@ TEST(Pipelines, StopAtAnyMoment) {
   }
 }
 
-TEST(Pipelines, AllBatchesWithTheCallerIsAMistakeThatIsSaid) {
+TEST(Pipelines, HoldingAllBatchesIsAnError) {
   PipelineOptions options = options_for(shapes(100), 10);
   options.prefetch = 2;
   Pipeline pipeline(options);
@@ -177,7 +178,7 @@ TEST(Pipelines, AllBatchesWithTheCallerIsAMistakeThatIsSaid) {
   EXPECT_THROW(pipeline.next(), UsageError);
 }
 
-TEST(Pipelines, MoreRanksThanSamples) {
+TEST(Pipelines, MoreRanksThanSamplesReadEachSampleOnce) {
   Seen seen;
   for (int rank = 0; rank < 7; ++rank) {
     PipelineOptions options = options_for(shapes(10), 4);
@@ -250,7 +251,7 @@ TEST(Pipelines, BadRecordsStopItOrAreCounted) {
 }
 
 // What was lost when the files were opened counts like a record.
-TEST(Pipelines, LossesAreCounted) {
+TEST(Pipelines, DataLostOnOpeningCountsAsCorruptRecords) {
   const TempFolder folder;
   for (int part = 0; part < 3; ++part) {
     const std::string path = fmt::format("{}/train-{:05}-of-00003", folder.path(), part);
@@ -311,7 +312,7 @@ TEST(Pipelines, MemoryIsTold) {
 }
 
 // What a network must learn cannot be read off single pixels.
-TEST(Shapes, ALinearClassifierStaysUnderHalf) {
+TEST(Shapes, ALinearClassifierLearnsLessThanHalf) {
   constexpr size_t kInputs = 3072;
   std::vector<float> weights(10 * (kInputs + 1), 0.0F);
   const auto scores = [&](const float* x, std::array<float, 10>& out) {

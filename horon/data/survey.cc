@@ -1,4 +1,5 @@
-// Looking at a whole data set: is it sound, what is in it, what does it look like.
+#include "horon/data/survey.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,8 +8,10 @@
 #include <unordered_map>
 
 #include "horon/base/text.h"
-#include "horon/data/augment.h"
-#include "horon/data/convert.h"
+#include "horon/data/image/augment.h"
+#include "horon/data/image/decode.h"
+#include "horon/data/image/jpeg.h"
+#include "horon/data/image/png.h"
 #include "horon/data/parallel.h"
 
 namespace horon {
@@ -173,9 +176,9 @@ Picture contact_sheet(const Dataset& set, int columns, int rows, int side,
     how.height = info.height;
     how.width = info.width;
   }
-  Augmenter augmenter(how, {Layout::kNhwc, PixelType::kU8, 3}, seed);
-  Augmenter enlarger(find_recipe("none", false, side, side), {Layout::kNhwc, PixelType::kU8, 3},
-                     seed);
+  Augmenter augmenter(how, {PixelLayout::kNhwc, PixelType::kU8, 3}, seed);
+  Augmenter enlarger(find_recipe("none", false, side, side),
+                     {PixelLayout::kNhwc, PixelType::kU8, 3}, seed);
   std::vector<uint8_t> scratch;
   std::vector<uint8_t> small(static_cast<size_t>(how.height) * static_cast<size_t>(how.width) * 3);
   std::vector<uint8_t> tile(static_cast<size_t>(side) * static_cast<size_t>(side) * 3);

@@ -12,6 +12,7 @@ namespace horon {
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
+// A device: the CPU, or one GPU by its number on this host.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   int index = 0;
@@ -19,7 +20,9 @@ struct Device {
   bool is_cpu() const { return kind == DeviceKind::kCpu; }
 };
 
-// Memory that somebody else owns: pointer, number of elements, type, place. A value; 64-bit counts.
+// A non-owning view: pointer, number of elements, type, device. A value type with 64-bit counts.
+//   std::vector<float> values(1000);
+//   comm.all_reduce(view_of(values));
 struct BufferView {
   void* data = nullptr;
   uint64_t count = 0;
@@ -47,20 +50,22 @@ constexpr DType dtype_of() {
 }
 }  // namespace detail
 
-// view_of(vector), view_of(span), view_of(array): the type follows from the element.
+// view_of(vector), view_of(span), view_of(array): the type is that of the elements.
 template <typename Container>
 BufferView view_of(Container& container) {
   using T = std::remove_cvref_t<decltype(*container.data())>;
   return {const_cast<T*>(container.data()), container.size(), detail::dtype_of<T>(), {}};
 }
 
-// Memory with an owner: freed when the last copy of `owner` is gone.
+// Shared ownership of memory: freed when the last copy is destroyed.
+//   OwnedBuffer buffer = comm.allocate(1000, DType::kF32);  // or OwnedBuffer::host(...)
+//   for (float& x : buffer.as<float>()) x = 1;
 class OwnedBuffer {
  public:
   OwnedBuffer() = default;
   OwnedBuffer(BufferView view, std::shared_ptr<void> owner)
       : view_(view), owner_(std::move(owner)) {}
-  // Zeroed host memory, 64-byte aligned. Throws IoError when there is not enough.
+  // Zeroed host memory, 64-byte aligned. Throws IoError if there is not enough.
   static OwnedBuffer host(uint64_t count, DType dtype);
 
   const BufferView& view() const { return view_; }

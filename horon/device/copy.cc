@@ -68,18 +68,19 @@ void scale_host(const BufferView& data, double factor) {
 
 }  // namespace
 
-void scale(const BufferView& data, double factor, DeviceRuntime* runtime) {
+void scale(const BufferView& data, double factor, DeviceRuntime* runtime, bool is_ready) {
   if (factor == 1.0) return;
-  const HostMirror host(data, true, runtime);
+  const HostMirror host(data, true, runtime, is_ready);
   scale_host(host.view(), factor);
   host.write_back(runtime);
 }
 
 void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& place,
-              DeviceRuntime* runtime) {
+              DeviceRuntime* runtime, bool is_ready) {
   if (!place.is_cpu()) {
     require(runtime != nullptr, "copies of device memory need the device's part");
     const auto stream = runtime->make_stream(place.index);
+    if (!is_ready) stream->follow_caller();
     for (const CopyJob& job : jobs) stream->copy(job.to, job.from, job.bytes);
     return stream->synchronize();
   }

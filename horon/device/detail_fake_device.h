@@ -10,8 +10,8 @@
 #include "horon/base/error.h"
 #include "horon/device/stream.h"
 
-// A device for tests on machines without one. Its memory is host memory behind addresses that
-// nobody may touch: code that takes them for its own ends with a segmentation fault. Not zeroed.
+// A device for tests on machines without a GPU. Its addresses are inaccessible: code that treats
+// them as host memory gets a segmentation fault. Not zeroed.
 namespace horon {
 
 class FakeDevice final : public DeviceRuntime {
@@ -39,7 +39,7 @@ class FakeDevice final : public DeviceRuntime {
   }
   std::unique_ptr<Stream> make_stream(int) override { return std::make_unique<FakeStream>(*this); }
 
-  // Where the bytes behind an address of this device are; the address itself if it is the host's.
+  // The host address of this device's memory; the address itself if it is host memory.
   char* find(const void* address) const {
     auto* at = static_cast<char*>(const_cast<void*>(address));
     const std::lock_guard lock(mutex_);

@@ -16,7 +16,7 @@
 namespace horon {
 namespace {
 
-TEST(DTypes, NamesAndSizesGoBothWays) {
+TEST(DTypes, NamesParseBackAndSizesMatch) {
   for (DType dtype : all_dtypes()) EXPECT_EQ(parse_dtype(name_of(dtype)), dtype);
   EXPECT_EQ(size_of(DType::kBF16), 2U);
   EXPECT_THROW(parse_dtype("float99"), UsageError);
@@ -63,7 +63,7 @@ TEST(Half, BF16RoundsToNearestEven) {
   EXPECT_EQ(float_to_bf16(std::numeric_limits<float>::max()), 0x7f80);  // overflows to infinity
 }
 
-TEST(Buffers, SlicesAndZeroedMemory) {
+TEST(Buffers, SlicesAreOffsetAndHostMemoryIsZeroed) {
   const OwnedBuffer buffer = OwnedBuffer::host(100, DType::kI16);
   EXPECT_EQ(buffer.view().bytes(), 200U);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.view().data) % 64, 0U);
@@ -72,7 +72,7 @@ TEST(Buffers, SlicesAndZeroedMemory) {
   EXPECT_THROW(OwnedBuffer::host(std::numeric_limits<uint64_t>::max(), DType::kF64), UsageError);
 }
 
-TEST(Copy, ManyJobsByAnyNumberOfThreads) {
+TEST(Copy, ManyCopiesByAnyNumberOfThreads) {
   std::vector<uint8_t> from((9U << 20) + 5);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 7 + i / 251);
   for (const int threads : {1, 2, 5}) {

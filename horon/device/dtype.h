@@ -7,6 +7,7 @@
 
 namespace horon {
 
+// Element types of buffers. The order is part of the wire format.
 enum class DType : uint8_t { kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kBool };
 constexpr size_t kDTypeCount = 10;
 

@@ -4,8 +4,8 @@
 
 namespace horon {
 
-HostMirror::HostMirror(const BufferView& view, bool reads, DeviceRuntime* runtime)
-    : original_(view) {
+HostMirror::HostMirror(const BufferView& view, bool reads, DeviceRuntime* runtime, bool is_ready)
+    : original_(view), is_ready_(is_ready) {
   if (view.count == 0) original_.device = {};  // nothing to copy: as good as host memory
   if (view.device.is_cpu() || view.count == 0) return;
   require(runtime != nullptr, "a device buffer needs the CUDA part; see `horon info`");
@@ -13,6 +13,7 @@ HostMirror::HostMirror(const BufferView& view, bool reads, DeviceRuntime* runtim
   host_ = memory_.view();
   if (!reads) return;
   const auto stream = runtime->make_stream(view.device.index);
+  if (!is_ready_) stream->follow_caller();
   stream->copy(host_.data, view.data, view.bytes());
   stream->synchronize();
 }
@@ -20,6 +21,7 @@ HostMirror::HostMirror(const BufferView& view, bool reads, DeviceRuntime* runtim
 void HostMirror::write_back(DeviceRuntime* runtime) const {
   if (host_.count == 0) return;
   const auto stream = runtime->make_stream(original_.device.index);
+  if (!is_ready_) stream->follow_caller();  // it may still read what was there
   stream->copy(original_.data, host_.data, host_.bytes());
   stream->synchronize();
 }

@@ -4,18 +4,21 @@
 
 namespace horon {
 
-// A pinned host copy of a device buffer for the time of one operation. Host buffers pass through.
+// A pinned host copy of a device buffer for the duration of one operation. Host buffers are used
+// directly. One thread at a time.
 class HostMirror {
  public:
-  // `reads`: the device's contents are wanted. Throws UsageError if a device buffer comes without a
-  // runtime; `runtime` may be null otherwise.
-  HostMirror(const BufferView& view, bool reads, DeviceRuntime* runtime);
+  // `reads`: copy the device's contents to the host. `is_ready`: they can be read now; else after
+  // what is in the device's default stream now. Throws UsageError for a device buffer without a
+  // runtime; `runtime` may be null for host buffers.
+  HostMirror(const BufferView& view, bool reads, DeviceRuntime* runtime, bool is_ready = false);
   const BufferView& view() const { return host_.count == 0 ? original_ : host_; }
-  // Back to the device.
+  // Copies back to the device; nothing to do for host buffers.
   void write_back(DeviceRuntime* runtime) const;
 
  private:
   BufferView original_;
+  bool is_ready_;
   BufferView host_ = {};
   OwnedBuffer memory_;
 };

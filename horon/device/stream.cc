@@ -7,6 +7,7 @@
 #include "horon/base/error.h"
 #include "horon/base/part.h"
 #include "horon/base/thread.h"
+#include "horon/device/pool.h"
 
 namespace horon {
 namespace {
@@ -38,13 +39,13 @@ class CpuRuntime final : public DeviceRuntime {
 
 std::shared_ptr<DeviceRuntime> cpu_runtime() { return std::make_shared<CpuRuntime>(); }
 
-std::shared_ptr<DeviceRuntime> open_cuda_runtime(const std::vector<std::string>& part_folders) {
-  const auto part = Part::open("cuda", part_folders);
+std::shared_ptr<DeviceRuntime> open_cuda_runtime(const std::vector<std::string>& folders) {
+  const auto part = Part::open("cuda", folders.empty() ? part_folders("") : folders);
   using Factory = DeviceRuntime*(std::string*);
   std::string why;
   DeviceRuntime* runtime = part->function<Factory>("horon_open_cuda")(&why);
   if (runtime == nullptr) throw UsageError("no CUDA device: " + why);
-  return {runtime, [part](DeviceRuntime* made) { delete made; }};
+  return make_pooled({runtime, [part](DeviceRuntime* made) { delete made; }});
 }
 
 std::string name_of(Device device) {

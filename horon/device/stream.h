@@ -9,21 +9,24 @@
 
 namespace horon {
 
-// Work in order on one device. Calls return at once on a GPU; on the CPU they are done on return.
-// One thread at a time.
+// Executes work in order on one device. Calls return at once on a GPU; on the CPU they finish
+// before they return. One thread at a time.
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Any direction between host and device; pinned host memory makes it asynchronous.
+  // Copies in any direction between host and device; asynchronous if the host memory is pinned.
   virtual void copy(void* to, const void* from, uint64_t bytes) = 0;
-  // Waits until everything before is done.
+  // Waits until all earlier work is done.
   virtual void synchronize() = 0;
+  // What comes is behind everything that is in the device's default stream now, where callers have
+  // their work unless they say otherwise. Does not wait.
+  virtual void follow_caller() {}
   // The native handle (cudaStream_t), null on the CPU.
   virtual void* handle() const = 0;
 };
 
-// What can be asked of a kind of device. The CPU's is built in; CUDA's is a part that is opened
-// when there is a GPU. Thread-safe.
+// Memory, streams and events of one kind of device. The CPU's is built in; CUDA's is a part that is
+// opened when a GPU is present. Thread-safe. Throws IoError without memory.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -31,16 +34,22 @@ class DeviceRuntime {
   virtual int device_count() const = 0;
   virtual std::string describe() const = 0;  // "NVIDIA H200, 139.8 GB"
   virtual OwnedBuffer allocate(uint64_t count, DType dtype, int device) = 0;
-  // Host memory that the device copies from without a detour.
+  // Pinned host memory, which the device copies without staging.
   virtual OwnedBuffer allocate_pinned(uint64_t count, DType dtype) = 0;
+  // Makes host memory of the caller's such memory, until the result is let go; null where that
+  // cannot be (copies are slower then).
+  virtual std::shared_ptr<void> pin(const BufferView& host) {
+    (void)host;
+    return nullptr;
+  }
   virtual std::unique_ptr<Stream> make_stream(int device) = 0;
 
-  // Events and streams of the caller's (cudaEvent_t, cudaStream_t). Where there are none:
-  // UsageError. Waits, on this thread, until the device has come to the event.
+  // Events and streams of the caller (cudaEvent_t, cudaStream_t). UsageError if the device has
+  // none. wait_event blocks this thread until the device has reached the event.
   virtual void wait_event(void* event) { (void)event, no_events(); }
-  // Records it: what this runtime has done for the caller is behind it.
+  // Records the event after the work that this runtime has done for the caller.
   virtual void record_event(void* event, int device) { (void)event, (void)device, no_events(); }
-  // An event of our own behind the work that is in the stream now.
+  // Our own event, recorded after the work that is in the stream now.
   virtual std::shared_ptr<void> mark(void* stream, int device) {
     (void)stream, (void)device, no_events();
   }
@@ -49,14 +58,14 @@ class DeviceRuntime {
   [[noreturn]] static void no_events() { throw UsageError("this device has no streams or events"); }
 };
 
+// The runtime of host memory; always available.
 std::shared_ptr<DeviceRuntime> cpu_runtime();
 
-// Opens libhoron_cuda.so. Throws UsageError that says why when the part, the driver or a GPU is
-// missing.
-std::shared_ptr<DeviceRuntime> open_cuda_runtime(const std::vector<std::string>& part_folders);
+// Opens libhoron_cuda.so in these folders, or (none given) in the usual folders of parts. Throws
+// UsageError with the reason if the part, the driver or a GPU is missing.
+std::shared_ptr<DeviceRuntime> open_cuda_runtime(const std::vector<std::string>& part_folders = {});
 
-// The device that a pointer belongs to is asked from CUDA only if the part is open; "cpu",
-// "cuda:1".
+// The device's name: "cpu", "cuda:1".
 std::string name_of(Device device);
 
 }  // namespace horon

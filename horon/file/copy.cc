@@ -93,7 +93,7 @@ CopyPlan plan_copy(const std::string& from, const std::vector<FileInfo>& source,
       ++plan.skipped;
       continue;
     }
-    plan.items.push_back({info.path, join(to, name), info.bytes});
+    plan.items.push_back({info.path, join_path(to, name), info.bytes});
     plan.bytes += info.bytes;
   }
   return plan;
@@ -109,7 +109,7 @@ CopyPlan plan_tree(const std::string& from, const std::string& to) {
   if (target && !target->is_folder)
     throw IoError(fmt::format("copy {} to {}: the target is a file", from, to));
   CopyPlan plan = plan_copy(from, source, to, target ? list_tree(to) : std::vector<FileInfo>());
-  for (const FileInfo& one : folders) plan.folders.push_back(join(to, below(from, one.path)));
+  for (const FileInfo& one : folders) plan.folders.push_back(join_path(to, below(from, one.path)));
   return plan;
 }
 
@@ -120,7 +120,7 @@ CopyPlan plan_for(const std::string& from, const std::string& to) {
   if (info->is_folder) return plan_tree(from, to);
   const auto target = stat(to);
   const bool into = to.ends_with('/') || (target && target->is_folder);
-  const std::string path = into ? join(to, base_name(from)) : to;
+  const std::string path = into ? join_path(to, base_name(from)) : to;
   const auto there = stat(path);
   CopyPlan plan;
   if (there && info->modified_ns > 0 && is_same(*info, *there)) {

@@ -9,17 +9,17 @@
 
 namespace horon::file {
 
-// One file, with its permissions where both storages have them. Continues an unfinished copy where
-// the storage can, behind what is still as it was written; reads what was written once more and
-// compares (IoError if it differs).
+// Copies one file, with its permissions if both storages support them. Continues an unfinished copy
+// if the storage supports it, after verifying what was written. Reads back and compares what was
+// written (IoError if it differs).
 struct CopyOptions {
   bool verifies = true;
-  std::function<void(uint64_t bytes)> on_bytes;  // written now; may be null
+  std::function<void(uint64_t bytes)> on_bytes;  // newly written bytes; may be null
   std::stop_token stop;
 };
 void copy(const std::string& from, const std::string& to, const CopyOptions& options = {});
 
-// What has to be done to have a tree twice. Pure.
+// The work needed to copy a tree. Pure.
 struct CopyPlan {
   struct Item {
     std::string from;
@@ -28,16 +28,16 @@ struct CopyPlan {
   };
   std::vector<Item> items;
   uint64_t bytes = 0;
-  uint64_t skipped = 0;               // files that are there already: as large, and not older
+  uint64_t skipped = 0;               // files that exist: same size, not older
   std::vector<std::string> left_out;  // links, "PATH: reason"
-  std::vector<std::string> folders;   // to make
+  std::vector<std::string> folders;   // to create
 };
-// `source` and `target` are the folders' files (list_tree); a file `a/b/x` below `a` becomes
-// `to/b/x`. Links to files become files; links to folders, and those that lead nowhere, are left
-// out.
+// `source` and `target` are the contents of the folders (list_tree); a file `a/b/x` below `a`
+// becomes `to/b/x`. Links to files become files; links to folders and dangling links are left out.
 CopyPlan plan_copy(const std::string& from, const std::vector<FileInfo>& source,
                    const std::string& to, const std::vector<FileInfo>& target);
 
+// How copy_parallel() works.
 struct TreeCopyOptions {
   int threads = 16;
   bool verifies = true;
@@ -51,10 +51,11 @@ struct TreeCopyResult {
   size_t skipped = 0;
   uint64_t bytes = 0;
   std::vector<std::string> failed;    // "PATH: reason"
-  std::vector<std::string> left_out;  // links to folders or to nowhere, "PATH: reason"
+  std::vector<std::string> left_out;  // links to folders and dangling links, "PATH: reason"
 };
-// A file or a whole folder. What is there already is not copied again; a file that fails does not
-// stop the others. IoError if there is nothing to copy at all.
+// Copies a file or a folder. Existing files are skipped; a file that fails does not stop the
+// others. IoError if there is nothing to copy.
+//   const auto result = file::copy_parallel("https://host/data", "/tmp/data", {.threads = 8});
 TreeCopyResult copy_parallel(const std::string& from, const std::string& to,
                              const TreeCopyOptions& options = {});
 

@@ -4,7 +4,7 @@
 
 namespace horon::file {
 
-// Of a whole file, in small letters. `kind`: "md5" or "sha256".
+// The digest of a file in lower-case hexadecimal. `kind`: "md5" or "sha256". IoError.
 std::string digest_of(const std::string& path, const std::string& kind);
 
 }  // namespace horon::file

@@ -4,7 +4,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <map>
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
@@ -12,8 +11,6 @@
 
 namespace horon::file {
 namespace {
-
-constexpr size_t kPiece = 1U << 20;
 
 // "http://host/a/*" -> {"http://host", "/a/*"}; a plain path has no first part.
 std::pair<std::string, std::string> split_scheme(const std::string& path) {
@@ -39,7 +36,7 @@ void add_matches(const std::string& base, const std::vector<std::string>& names,
   };
   const std::string& name = names[at];
   if (!has_wildcard(name)) {
-    const auto entry = stat(join(base, name));
+    const auto entry = stat(join_path(base, name));
     if (entry) descend(*entry, at + 1);
     return;
   }
@@ -59,39 +56,6 @@ void add_matches(const std::string& base, const std::vector<std::string>& names,
 }
 
 }  // namespace
-
-void ReadableFile::read_all(uint64_t offset,
-                            const std::function<void(std::span<const std::byte>)>& piece) const {
-  std::vector<std::byte> buffer(kPiece);
-  while (true) {
-    const size_t got = read_at(offset, buffer);
-    if (got == 0) return;
-    piece(std::span(buffer).first(got));
-    offset += got;
-  }
-}
-
-FileSystem& file_system_of(const std::string& path) {
-  static const std::map<std::string, std::shared_ptr<FileSystem>> kAll = [] {
-    const std::shared_ptr<FileSystem> http = make_http_file_system();
-    const std::shared_ptr<FileSystem> local = make_local_file_system();
-    return std::map<std::string, std::shared_ptr<FileSystem>>{{"", local},
-                                                              {"file", local},
-                                                              {"mem", make_memory_file_system()},
-                                                              {"http", http},
-                                                              {"https", http}};
-  }();
-  const size_t colon = path.find("://");
-  const std::string scheme = colon == std::string::npos ? "" : path.substr(0, colon);
-  const auto found = kAll.find(scheme);
-  if (found == kAll.end()) {
-    throw UsageError(fmt::format(
-        "{}: storage '{}://' is not built in; there are: plain paths, file://, mem://, http://, "
-        "https://",
-        path, scheme));
-  }
-  return *found->second;
-}
 
 std::unique_ptr<ReadableFile> open(const std::string& path) {
   return file_system_of(path).open(path);
@@ -195,15 +159,7 @@ void remove_unfinished(const std::string& folder) {
 
 void remove_tree(const std::string& path) { file_system_of(path).remove_tree(path); }
 
-void FileSystem::remove_tree(const std::string& path) {
-  const auto info = stat(path);
-  if (info && info->is_folder && !info->is_link) {
-    for (const FileInfo& entry : list(path)) remove_tree(entry.path);
-  }
-  remove(path);
-}
-
-std::string join(const std::string& folder, const std::string& name) {
+std::string join_path(const std::string& folder, const std::string& name) {
   if (folder.empty()) return name;
   return folder.ends_with('/') ? folder + name : folder + "/" + name;
 }

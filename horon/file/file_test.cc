@@ -26,7 +26,7 @@ class StorageContract : public testing::TestWithParam<std::string> {
         GetParam() == "mem" ? "mem://test" + std::to_string(number++) : folder_.path() + "/here";
     make_folder(root_);
   }
-  std::string at(const std::string& name) const { return join(root_, name); }
+  std::string at(const std::string& name) const { return join_path(root_, name); }
   std::vector<std::string> names(const std::vector<FileInfo>& files) const {
     std::vector<std::string> list;
     for (const FileInfo& one : files) list.push_back(one.path.substr(root_.size() + 1));
@@ -387,7 +387,7 @@ TEST(Paths, UnknownStoragesAreNamed) {
   EXPECT_THROW(open("s3://bucket/key"), UsageError);
   EXPECT_EQ(base_name("/a/b/"), "b");
   EXPECT_EQ(base_name("x"), "x");
-  EXPECT_EQ(join("a/", "b"), "a/b");
+  EXPECT_EQ(join_path("a/", "b"), "a/b");
   EXPECT_THROW(list("http://localhost:1/"), UsageError);
   EXPECT_THROW(write("http://localhost:1/x", "1"), UsageError);
   EXPECT_THROW(open("http://127.0.0.1:1/x"), IoError);

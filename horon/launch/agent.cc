@@ -91,7 +91,7 @@ class Agent {
       try {
         start_ranks(*start);
       } catch (const Error& error) {  // no room for the secret: nobody was started
-        for (const Place& place : start->places)
+        for (const RankPlacement& place : start->places)
           say(RankEnded{place.rank, kNotStarted, error.what()});
       }
     }
@@ -109,7 +109,7 @@ class Agent {
     write_private_file(common["HORON_SECRET_FILE"], start.secret + "\n");
     common["HORON_AGENT_ID"] = to_hex(random_bytes(8));
     const std::vector<int> cores = usable_cores();
-    for (const Place& place : start.places) {
+    for (const RankPlacement& place : start.places) {
       Environment environment = common;
       for (const auto& [name, value] :
            rank_environment(place, start.host, static_cast<int>(cores.size()))) {
@@ -120,7 +120,7 @@ class Agent {
       what.command = start.command;
       what.environment = flatten(environment);
       what.folder = start.folder;
-      if (start.bind) what.cores = share_of_cores(cores, place.local_rank, place.local_size);
+      if (start.bind) what.cores = cores_of_rank(cores, place.local_rank, place.local_size);
       start_rank(place.rank, std::move(what));
     }
   }

@@ -6,7 +6,7 @@
 namespace horon::launch {
 namespace {
 
-constexpr uint32_t kMaxPlaces = 1U << 20;
+constexpr uint32_t kMaxPlacements = 1U << 20;
 
 int as_int(uint32_t value) { return static_cast<int>(value); }
 uint32_t as_wire(int value) { return static_cast<uint32_t>(value); }
@@ -17,7 +17,7 @@ struct Write {
     to.text(start.secret).text(start.host).text(start.folder);
     to.texts(start.command).texts(start.environment).u8(start.bind ? 1 : 0);
     to.u32(static_cast<uint32_t>(start.places.size()));
-    for (const Place& place : start.places) {
+    for (const RankPlacement& place : start.places) {
       for (const int number : {place.rank, place.size, place.local_rank, place.local_size,
                                place.cross_rank, place.cross_size})
         to.u32(as_wire(number));
@@ -50,9 +50,9 @@ struct Read {
     start.environment = from.texts();
     start.bind = from.u8() != 0;
     const uint32_t count = from.u32();
-    if (count > kMaxPlaces) throw Error("agent: too many ranks in a message", ExitCode::kPeer);
+    if (count > kMaxPlacements) throw Error("agent: too many ranks in a message", ExitCode::kPeer);
     for (uint32_t i = 0; i < count; ++i) {
-      Place place;
+      RankPlacement place;
       for (int* number : {&place.rank, &place.size, &place.local_rank, &place.local_size,
                           &place.cross_rank, &place.cross_size})
         *number = as_int(from.u32());

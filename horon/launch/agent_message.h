@@ -8,10 +8,10 @@
 
 #include "horon/launch/host_list.h"
 
-// What the launcher and an agent say to each other, as frames over the agent's stdin and stdout.
+// The protocol between launcher and agent: frames over the agent's stdin and stdout.
 namespace horon::launch {
 
-// An agent's first bytes. What a login shell printed before them is noise.
+// An agent's first bytes. Anything before them was printed by a login shell and is ignored.
 constexpr std::string_view kAgentMagic = "\nHORON-AGENT-1\n";
 // Largest frame: a whole environment and a command line.
 constexpr size_t kAgentFrame = 8U << 20;
@@ -19,18 +19,18 @@ constexpr size_t kAgentFrame = 8U << 20;
 // To the agent.
 struct StartRanks {
   std::string secret;  // hexadecimal
-  std::string host;    // as the user called it
-  std::string folder;  // to start in
+  std::string host;    // as named by the user
+  std::string folder;  // working folder
   std::vector<std::string> command;
-  std::vector<std::string> environment;  // NAME=VALUE, laid over the agent's own
+  std::vector<std::string> environment;  // NAME=VALUE, added to the agent's own
   bool bind = true;
-  std::vector<Place> places;
+  std::vector<RankPlacement> places;
 };
 struct SignalRanks {
   int signal = 0;
 };
 struct EndRanks {};   // at once
-struct StillHere {};  // the launcher is; an agent that hears nothing for long ends its ranks
+struct StillHere {};  // keep-alive; an agent that receives nothing for long ends its ranks
 using ToAgent = std::variant<StartRanks, SignalRanks, EndRanks, StillHere>;
 
 // From the agent.
@@ -50,14 +50,14 @@ struct RankOutput {
 };
 struct RankEnded {
   int rank = 0;
-  int status = 0;       // as waitpid gives it
-  std::string problem;  // why it never ran
+  int status = 0;       // as returned by waitpid
+  std::string problem;  // why it could not be started
 };
 using FromAgent = std::variant<AgentHello, RankStarted, RankOutput, RankEnded>;
 
 std::string pack(const ToAgent& message);
 std::string pack(const FromAgent& message);
-// Throw Error (exit code 10) for anything that pack() would not have made.
+// Throw Error (exit code 10) for bytes that pack() does not produce.
 ToAgent unpack_to_agent(std::string_view bytes);
 FromAgent unpack_from_agent(std::string_view bytes);
 

@@ -12,19 +12,19 @@ namespace horon::launch {
 namespace {
 
 // Set for each rank by its agent; a launcher that is itself a rank must not pass its own on.
-constexpr std::array<std::string_view, 10> kPlaceNames = {
+constexpr std::array<std::string_view, 10> kRankVariables = {
     "RANK",       "SIZE",     "LOCAL_RANK", "LOCAL_SIZE",  "CROSS_RANK",
     "CROSS_SIZE", "HOSTNAME", "AGENT_ID",   "SECRET_FILE", "TERMINAL"};
 
-bool is_place_name(std::string_view name) {
-  return std::any_of(kPlaceNames.begin(), kPlaceNames.end(), [&](std::string_view tail) {
+bool is_rank_variable(std::string_view name) {
+  return std::any_of(kRankVariables.begin(), kRankVariables.end(), [&](std::string_view tail) {
     return name == "HORON_" + std::string(tail) || name == "HOROVOD_" + std::string(tail);
   });
 }
 
 }  // namespace
 
-Environment rank_environment(const Place& place, const std::string& host, int cores) {
+Environment rank_environment(const RankPlacement& place, const std::string& host, int cores) {
   Environment variables;
   const std::array<std::pair<const char*, int>, 6> numbers = {{{"RANK", place.rank},
                                                                {"SIZE", place.size},
@@ -43,7 +43,7 @@ Environment rank_environment(const Place& place, const std::string& host, int co
 
 bool travels(const std::string& name, const std::vector<std::string>& extra) {
   if (std::find(extra.begin(), extra.end(), name) != extra.end()) return true;
-  if (is_place_name(name)) return false;
+  if (is_rank_variable(name)) return false;
   return name == "PATH" || name == "LD_LIBRARY_PATH" || name == "PYTHONPATH" ||
          name == "OMP_NUM_THREADS" || name.starts_with("HORON_") || name.starts_with("HOROVOD_");
 }

@@ -9,25 +9,26 @@
 
 namespace horon::launch {
 
-// Frames over two descriptors (not the same one twice) on a loop; never blocks. The descriptors
-// belong to the caller.
+// Sends and receives frames over two different descriptors on an event loop; never blocks. The
+// caller owns the descriptors. Only for the loop's thread.
 class FramePipe {
  public:
   struct Events {
     std::function<void(const std::string& frame)> on_frame;
-    std::function<void(const std::string& why)> on_end;  // once; the pipe is then of no more use
-    std::function<void()> on_drained = nullptr;          // what had to wait is written
+    std::function<void(const std::string& why)> on_end;  // called once; the pipe is then unusable
+    std::function<void()> on_drained = nullptr;          // all pending bytes are written
   };
-  // `magic`: what comes before these bytes is noise (at most 64 KiB of it); empty: none.
+  // `magic`: everything before these bytes is ignored (at most 64 KiB); empty: none.
   FramePipe(EventLoop& loop, int in, int out, std::string_view magic, Events events);
   ~FramePipe();
   FramePipe(const FramePipe&) = delete;
   FramePipe& operator=(const FramePipe&) = delete;
 
+  // Queues a frame (send), or bytes without framing (send_raw).
   void send(std::string_view payload);
   void send_raw(std::string_view bytes);
   size_t unsent() const { return unsent_.size(); }
-  void close_output();      // nothing can be sent any more; the descriptor may be closed
+  void close_output();      // ends sending; the descriptor may then be closed
   void pause(bool paused);  // reading
   const std::string& noise() const { return noise_; }
 

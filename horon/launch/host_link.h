@@ -13,31 +13,33 @@
 
 namespace horon::launch {
 
-// The launcher's end of one host's agent: a fork of ours for this host, ssh for others.
+// The launcher's connection to one host's agent: a forked process on this host, ssh elsewhere. Only
+// for the loop's thread.
 class HostLink {
  public:
   struct Events {
     std::function<void(const FromAgent& message)> on_message;
-    std::function<void()> on_end;  // the agent is gone; why() says more
+    std::function<void()> on_end;  // the agent has ended; see why()
   };
-  // Starts the agent; `local`: without ssh. `forked` are descriptors that a fork must close. Call
-  // connect() before anything else happens.
+  // Starts the agent; `local`: without ssh. `forked` are descriptors that a forked child must
+  // close. Call connect() next.
   HostLink(const JobPlan& plan, const Host& host, bool local, const std::vector<int>& forked);
   ~HostLink();
   HostLink(const HostLink&) = delete;
   HostLink& operator=(const HostLink&) = delete;
 
+  // Starts handling messages on `loop`.
   void connect(EventLoop& loop, Events events);
   void send(const ToAgent& message);
   void pause(bool paused);
-  void close_input();  // the agent ends its ranks and leaves
+  void close_input();  // the agent then ends its ranks and exits
   void kill_hard();
 
   const Host& host() const { return host_; }
   bool is_local() const { return local_; }
   bool has_ended() const { return ended_; }
   std::vector<int> descriptors() const;
-  // After the end: in one line, why.
+  // After the end: the reason, in one line.
   std::string why();
 
  private:
@@ -48,7 +50,7 @@ class HostLink {
   const JobPlan& plan_;
   Host host_;
   bool local_;
-  // Of a local agent, which removes it, too: whoever of the two is left does.
+  // The folder of a local agent; whichever of the two survives removes it.
   std::optional<TempFolder> folder_;
   pid_t pid_ = -1;
   Fd to_;

@@ -123,13 +123,13 @@ std::vector<Host> parse_hostfile(std::string_view text, std::string_view path) {
   return hosts;
 }
 
-std::vector<Place> place_ranks(std::vector<Host>& hosts, int ranks) {
+std::vector<RankPlacement> assign_ranks(std::vector<Host>& hosts, int ranks) {
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots;
   require(ranks >= 1, fmt::format("-np {}: at least one rank is needed", ranks));
   require(ranks <= slots, fmt::format("-np {}: the {} host(s) have {} slot(s) together", ranks,
                                       hosts.size(), slots));
-  std::vector<Place> places;
+  std::vector<RankPlacement> places;
   int host_number = 0;
   for (const Host& host : hosts) {
     const int here = std::min(host.slots, ranks - static_cast<int>(places.size()));
@@ -143,12 +143,12 @@ std::vector<Place> place_ranks(std::vector<Host>& hosts, int ranks) {
     }
     ++host_number;
   }
-  for (Place& place : places) place.cross_size = host_number;
+  for (RankPlacement& place : places) place.cross_size = host_number;
   hosts.resize(static_cast<size_t>(host_number));
   return places;
 }
 
-std::vector<int> share_of_cores(const std::vector<int>& cores, int index, int count) {
+std::vector<int> cores_of_rank(const std::vector<int>& cores, int index, int count) {
   const auto all = static_cast<int>(cores.size());
   if (count > all) return {};
   return {cores.begin() + index * all / count, cores.begin() + (index + 1) * all / count};

@@ -17,9 +17,9 @@
 #include "horon/launch/host_link.h"
 #include "horon/launch/process.h"
 #include "horon/launch/verdict.h"
+#include "horon/net/membership.h"
 #include "horon/net/secret.h"
 #include "horon/net/store_server.h"
-#include "horon/net/world.h"
 
 namespace horon::launch {
 namespace {
@@ -179,7 +179,7 @@ class Launcher {
         static_cast<int>(std::find_if(links_.begin(), links_.end(),
                                       [&](const auto& at) { return at.get() == &link; }) -
                          links_.begin());
-    for (const Place& place : plan_.places) {
+    for (const RankPlacement& place : plan_.places) {
       if (place.cross_rank == number) start.places.push_back(place);
     }
     return start;
@@ -237,7 +237,7 @@ class Launcher {
 
   void on_agent_end(HostLink& link) {
     const bool all_done =
-        std::all_of(plan_.places.begin(), plan_.places.end(), [&](const Place& p) {
+        std::all_of(plan_.places.begin(), plan_.places.end(), [&](const RankPlacement& p) {
           return links_[static_cast<size_t>(p.cross_rank)].get() != &link ||
                  ended_.contains(p.rank);
         });
@@ -247,7 +247,7 @@ class Launcher {
       if (ready_.size() + lost_.size() == links_.size()) finish();
       return;
     }
-    for (const Place& place : plan_.places) {
+    for (const RankPlacement& place : plan_.places) {
       if (links_[static_cast<size_t>(place.cross_rank)].get() != &link) continue;
       if (!ended_.insert(place.rank).second) continue;
       // Ranks of a killed agent of this host are now our children; of another, its guardian's.
@@ -359,7 +359,7 @@ std::string describe_plan(const JobPlan& plan) {
   for (size_t number = 0; number < plan.hosts.size(); ++number) {
     const Host& host = plan.hosts[number];
     std::vector<int> ranks;
-    for (const Place& place : plan.places) {
+    for (const RankPlacement& place : plan.places) {
       if (place.cross_rank == static_cast<int>(number)) ranks.push_back(place.rank);
     }
     const std::string how =

@@ -15,7 +15,7 @@
 namespace horon::launch {
 namespace {
 
-TEST(Hosts, AreRead) {
+TEST(Hosts, HostListsAreParsed) {
   EXPECT_EQ(parse_hosts("a:2,b:4"), (std::vector<Host>{{"a", 2}, {"b", 4}}));
   EXPECT_EQ(parse_hosts(" a , b.lan:3 "), (std::vector<Host>{{"a", 1}, {"b.lan", 3}}));
   EXPECT_EQ(parse_hosts("[::1]:2,10.0.0.1"), (std::vector<Host>{{"::1", 2}, {"10.0.0.1", 1}}));
@@ -55,9 +55,9 @@ TEST(Hosts, MistakesAreNamedWithTheirColumn) {
   EXPECT_THROW(parse_hostfile("# none\n", "f"), UsageError);
 }
 
-TEST(Places, AreDenseInTheOrderOfHosts) {
+TEST(Placements, RanksAreConsecutiveInTheOrderOfHosts) {
   std::vector<Host> hosts = {{"a", 2}, {"b", 3}, {"c", 2}};
-  const auto places = place_ranks(hosts, 4);
+  const auto places = assign_ranks(hosts, 4);
   ASSERT_EQ(places.size(), 4U);
   EXPECT_EQ(hosts.size(), 2U);
   EXPECT_EQ(places[3].rank, 3);
@@ -66,19 +66,19 @@ TEST(Places, AreDenseInTheOrderOfHosts) {
   EXPECT_EQ(places[3].cross_rank, 1);
   EXPECT_EQ(places[0].cross_size, 2);
   hosts = {{"a", 2}};
-  EXPECT_THROW(place_ranks(hosts, 3), UsageError);
-  EXPECT_THROW(place_ranks(hosts, 0), UsageError);
+  EXPECT_THROW(assign_ranks(hosts, 3), UsageError);
+  EXPECT_THROW(assign_ranks(hosts, 0), UsageError);
 }
 
 TEST(Cores, AreSharedEvenlyOrNotAtAll) {
   const std::vector<int> cores = {0, 1, 2, 3, 6};
-  EXPECT_EQ(share_of_cores(cores, 0, 2), (std::vector<int>{0, 1}));
-  EXPECT_EQ(share_of_cores(cores, 1, 2), (std::vector<int>{2, 3, 6}));
-  EXPECT_EQ(share_of_cores(cores, 4, 5), (std::vector<int>{6}));
-  EXPECT_TRUE(share_of_cores(cores, 0, 6).empty());
+  EXPECT_EQ(cores_of_rank(cores, 0, 2), (std::vector<int>{0, 1}));
+  EXPECT_EQ(cores_of_rank(cores, 1, 2), (std::vector<int>{2, 3, 6}));
+  EXPECT_EQ(cores_of_rank(cores, 4, 5), (std::vector<int>{6}));
+  EXPECT_TRUE(cores_of_rank(cores, 0, 6).empty());
 }
 
-TEST(Variables, TellThePlaceUnderBothNames) {
+TEST(Variables, RankVariablesHaveHoronAndHorovodNames) {
   const auto variables = rank_environment({5, 8, 1, 4, 1, 2}, "node7", 16);
   EXPECT_EQ(variables.at("HORON_RANK"), "5");
   EXPECT_EQ(variables.at("HOROVOD_RANK"), "5");
@@ -88,7 +88,7 @@ TEST(Variables, TellThePlaceUnderBothNames) {
   EXPECT_EQ(rank_environment({0, 8, 0, 8, 0, 1}, "", 2).at("OMP_NUM_THREADS"), "1");
 }
 
-TEST(Variables, OnlyThoseOfTheRuleTravel) {
+TEST(Variables, OnlyDocumentedVariablesArePassedOn) {
   for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS",
                            "HORON_TIMEOUT", "HOROVOD_FUSION_THRESHOLD", "MINE"})
     EXPECT_TRUE(travels(name, {"MINE"})) << name;
@@ -140,7 +140,7 @@ TEST(Ssh, FailuresAreExplained) {
   says(1, "something else", "something else");
 }
 
-TEST(AgentMessages, ReadBackAndRefuseTheRest) {
+TEST(AgentMessages, UnpackReturnsWhatWasPackedAndRefusesOtherBytes) {
   StartRanks start;
   start.secret = "s";
   start.command = {"a", "b\n'\"$(x)"};
@@ -176,7 +176,7 @@ TEST(Verdict, BlamesTheOneThatFailedByItself) {
   EXPECT_EQ(blamed({{0, "a", kPeerLost, "", {}}, {1, "b", SIGKILL, "", {SIGTERM}}}), 1);
 }
 
-TEST(Verdict, WhoeverEndsAsToldIsNotToBlame) {
+TEST(Verdict, RanksThatEndAsRequestedAreNotBlamed) {
   for (const int status : {SIGTERM, SIGKILL, status_of(128 + SIGTERM), status_of(75)}) {
     const RankFailure told{1, "b", status, "", {SIGTERM, SIGKILL}};
     EXPECT_EQ(blamed({told, {0, "a", status_of(1), "", {SIGTERM}}}), 0) << status;
@@ -256,24 +256,24 @@ TEST(Lines, BarsAreNoneOfThemOnATerminal) {
 
 TEST(Mpi, HostsAreCountedNotSlots) {
   const auto place = [](int rank, int local_rank, int local_size) {
-    return Place{rank, 4, local_rank, local_size, -1, -1};
+    return RankPlacement{rank, 4, local_rank, local_size, -1, -1};
   };
-  Place last = place(3, 0, 1);
+  RankPlacement last = place(3, 0, 1);
   ASSERT_TRUE(find_host(last, {3, 1}));
   EXPECT_EQ(last.cross_rank, 1);
   EXPECT_EQ(last.cross_size, 2);
-  Place first = place(2, 2, 3);
+  RankPlacement first = place(2, 2, 3);
   ASSERT_TRUE(find_host(first, {3, 1}));
   EXPECT_EQ(first.cross_rank, 0);
   // Laid out otherwise than asked for: better nothing than something wrong.
-  for (Place other : {place(1, 0, 1), place(3, 2, 3), place(4, 0, 1)})
+  for (RankPlacement other : {place(1, 0, 1), place(3, 2, 3), place(4, 0, 1)})
     EXPECT_FALSE(find_host(other, {3, 1})) << other.rank;
 }
 
 JobPlan two_hosts() {
   JobPlan plan;
   plan.hosts = {{"localhost", 3}, {"192.0.2.7", 1}};
-  plan.places = place_ranks(plan.hosts, 4);
+  plan.places = assign_ranks(plan.hosts, 4);
   plan.command = {"./program"};
   plan.ssh.port = 2222;
   plan.ssh.identity_file = "/my/key";
@@ -281,7 +281,7 @@ JobPlan two_hosts() {
   return plan;
 }
 
-TEST(Mpi, SshIsToldWhatOursWouldBe) {
+TEST(Mpi, MpirunsSshGetsOurOptions) {
   JobPlan plan = two_hosts();
   const std::string words = "-o StrictHostKeyChecking=accept-new -p 2222 -i /my/key";
   const auto command = mpirun_command(plan, {"/bin/horon", {}, true}, MpiKind::kOpenMpi);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/event_loop.h"
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 #include "horon/base/text.h"
 #include "horon/launch/process.h"
 
@@ -195,7 +196,8 @@ std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& sta
   }
   command.insert(command.end(), start.extra.begin(), start.extra.end());
   std::vector<int> ranks_of_hosts(plan.hosts.size());
-  for (const Place& place : plan.places) ++ranks_of_hosts[static_cast<size_t>(place.cross_rank)];
+  for (const RankPlacement& place : plan.places)
+    ++ranks_of_hosts[static_cast<size_t>(place.cross_rank)];
   add({start.program, "mpi-rank", "--hosts", fmt::format("{}", fmt::join(ranks_of_hosts, ",")),
        "--"});
   command.insert(command.end(), plan.command.begin(), plan.command.end());
@@ -211,7 +213,7 @@ Environment mpirun_environment(const JobPlan& plan, MpiKind kind) {
   return environment;
 }
 
-bool find_host(Place& place, const std::vector<int>& ranks_of_hosts) {
+bool find_host(RankPlacement& place, const std::vector<int>& ranks_of_hosts) {
   int first = 0;
   for (size_t host = 0; host < ranks_of_hosts.size(); ++host) {
     const int count = ranks_of_hosts[host];
@@ -262,13 +264,18 @@ int run_mpi_job(const JobPlan& plan, const MpiStart& start) {
 int become_mpi_rank(const std::vector<std::string>& command,
                     const std::vector<int>& ranks_of_hosts) {
   require(!command.empty(), "mpi-rank: no program");
+  // An mpirun that is told to end while it starts its ranks can leave them behind.
+  const pid_t mpirun = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != mpirun)
+    throw Error("mpi-rank: mpirun ended before this rank began", ExitCode::kLaunch);
   const bool open_mpi = process_env("OMPI_COMM_WORLD_RANK").has_value();
   const auto number = [&](const char* ompi, const char* mpich, int fallback) {
     const auto text = process_env(open_mpi ? ompi : mpich);
     return text ? static_cast<int>(parse_integer(*text, open_mpi ? ompi : mpich, 0, 1 << 20))
                 : fallback;
   };
-  Place place;
+  RankPlacement place;
   place.rank = number("OMPI_COMM_WORLD_RANK", "PMI_RANK", -1);
   place.size = number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", -1);
   require(place.rank >= 0 && place.size > 0, "mpi-rank: not started by mpirun");

@@ -5,35 +5,35 @@
 
 #include "horon/launch/job.h"
 
-// Jobs that are started through the MPI that is installed, so that their programs may use MPI
-// themselves and see the same world.
+// Jobs that are started through the installed MPI, so that their programs may use MPI themselves.
 namespace horon::launch {
 
+// How mpirun is called.
 struct MpiStart {
-  std::string program;             // this one: wraps each rank
+  std::string program;             // this program, which wraps each rank
   std::vector<std::string> extra;  // for mpirun
-  bool binds = true;               // leave binding to us, not to `extra`
+  bool binds = true;               // we control binding, not `extra`
 };
 
 enum class MpiKind { kOpenMpi, kMpich };
 
-// What `mpirun --version` says. Throws UsageError if there is no mpirun, or an unknown one.
+// The MPI according to `mpirun --version`. Throws UsageError if mpirun is missing or unknown.
 MpiKind find_mpi();
 
-// The one command for all hosts. UsageError if mpirun's ssh cannot be given what plan.ssh asks for.
+// The mpirun command for all hosts. UsageError if mpirun's ssh does not support an option of
+// plan.ssh.
 std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& start, MpiKind kind);
-// What that command finds in its environment besides ours.
+// Additional variables in that command's environment.
 Environment mpirun_environment(const JobPlan& plan, MpiKind kind);
 
-// Fills in the host of a place of which mpirun told the rest, if ranks lie as they were asked for:
-// ranks_of_hosts[0] of them on the first host, and so on. False, and nothing is filled in, if not.
-// Pure.
-bool find_host(Place& place, const std::vector<int>& ranks_of_hosts);
+// Completes `place` with the host if mpirun placed the ranks as requested: ranks_of_hosts[0] of
+// them on the first host, and so on. Otherwise returns false and changes nothing. Pure.
+bool find_host(RankPlacement& place, const std::vector<int>& ranks_of_hosts);
 
-// A line of mpirun as rank, stream and text: "[1,3]<stderr>:text" (Open MPI, which also puts such a
-// tag wherever it got a part of a line) or "[3] text" (MPICH, which does the same, so that long
-// lines are torn: its tags cannot be told from text). Pure; empty for a line that no rank wrote.
-// The line's end belongs to the last piece.
+// Splits a line of mpirun into rank, stream and text: "[1,3]<stderr>:text" (Open MPI, which also
+// inserts such a tag wherever it received part of a line) or "[3] text" (MPICH, which does the
+// same, so long lines are split: its tags cannot be told from text). Pure; empty for a line that no
+// rank wrote. The end of line belongs to the last piece.
 struct TaggedPiece {
   int rank = 0;
   bool is_error = false;
@@ -41,12 +41,12 @@ struct TaggedPiece {
 };
 std::vector<TaggedPiece> parse_tagged_line(const std::string& line, MpiKind kind);
 
-// The line for a shell that starts the same: the variables that this job sets, and the command.
+// An equivalent shell command: the variables that this job sets, and the command.
 std::string describe_mpi(const JobPlan& plan, const MpiStart& start);
-// The exit code of mpirun; 75 after one signal, whatever mpirun makes of it.
+// Runs the job. Returns mpirun's exit code; 75 after a single signal, whatever mpirun returns.
 int run_mpi_job(const JobPlan& plan, const MpiStart& start);
 
-// In a process that mpirun started: gives it the names of its place and becomes `command`.
+// In a process started by mpirun: sets the variables of its rank and executes `command`.
 int become_mpi_rank(const std::vector<std::string>& command,
                     const std::vector<int>& ranks_of_hosts);
 

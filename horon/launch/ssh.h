@@ -5,9 +5,10 @@
 
 #include "horon/base/time.h"
 
-// What we say to ssh and what it says to us. Pure.
+// ssh's command line and its errors. Pure.
 namespace horon::launch {
 
+// ssh options of `horon run`.
 struct SshOptions {
   std::string program = "ssh";
   int port = 0;               // 0: ssh's own default
@@ -18,14 +19,14 @@ struct SshOptions {
   Milliseconds connect_timeout{30000};
 };
 
-// The command that starts an agent on `host`: never a prompt, keys checked, host after "--", and
-// one fixed remote command. UsageError for a remote program whose path a shell could misread.
+// The command that starts an agent on `host`: never prompts, checks keys, host after "--", and one
+// fixed remote command. UsageError for a remote path that a shell could misread.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host);
 
-// What of the options concerns ssh however it is started: -F, -p, -i, and the keys to accept.
+// The options that apply to ssh however it is started: -F, -p, -i, and the keys to accept.
 std::vector<std::string> ssh_arguments(const SshOptions& options);
 
-// One line for people from ssh's exit status and last words.
+// A one-line explanation from ssh's exit status and last output.
 std::string explain_ssh_failure(const SshOptions& options, int exit_status,
                                 const std::string& words);
 

@@ -3,33 +3,34 @@
 #include <string>
 #include <vector>
 
-// How a job ends, decided. Pure.
+// Decides how a job ended and which rank to blame. Pure.
 namespace horon::launch {
 
+// How one rank failed.
 struct RankFailure {
   int rank = 0;
   std::string host;
-  int status = 0;         // as waitpid gives it
-  std::string problem;    // why it never ran
-  std::vector<int> sent;  // signals that the launcher had sent it before it was heard of
+  int status = 0;         // as returned by waitpid
+  std::string problem;    // why it could not be started
+  std::vector<int> sent;  // signals that the launcher sent it earlier
 };
 
-// It complains of a lost peer (exit code 10): somebody else may have failed.
+// It reported a lost peer (exit code 10): another rank may have failed.
 bool is_witness(const RankFailure& failure);
 
-// It complains of how it was called (exit code 2), as all ranks then do.
+// It reported wrong usage (exit code 2), as all ranks then do.
 bool is_misuse(const RankFailure& failure);
 
-// It ended of a signal that the launcher had sent, with the status that a shell shows for it, or
-// with 75 (interrupted) after one.
+// It ended from a signal that the launcher had sent, with the status that a shell reports for it,
+// or with 75 (interrupted) after one.
 bool ended_as_told(const RankFailure& failure);
 
-// Whom to blame, of all that were heard until the job was over, in that order: the first that
-// failed by itself, however late it came; else the first witness; else the first. Not empty.
+// The rank to blame, of all failures reported until the job ended, in that order: the first that
+// failed by itself, however late; else the first witness; else the first. Not empty.
 const RankFailure& choose_culprit(const std::vector<RankFailure>& failures);
 
-// After a signal to the launcher: nobody failed by itself, nobody had to be killed. Witnesses that
-// were heard after the signal lost those who ended of it.
+// After a signal to the launcher: no rank failed by itself and none had to be killed. Witnesses
+// that reported after the signal lost ranks that it ended.
 bool is_interruption(const std::vector<RankFailure>& failures);
 
 // "rank 3 on b was killed by signal 9 (Killed); was the host out of memory?"

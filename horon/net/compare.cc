@@ -40,15 +40,16 @@ std::vector<std::string> disagreements(const std::vector<Said>& all) {
   return found;
 }
 
-Said common_settings(const Knobs& knobs) {
+Said common_settings(const JobSettings& job_settings) {
   Said said;
   for (const Setting& setting : setting_table()) {
     if (setting.scope != SettingScope::kJob || setting.among_ranks == AmongRanks::kOwn) continue;
-    const std::string& text = knobs.text(setting.name);
+    const std::string& text = job_settings.text(setting.name);
     said[std::string(setting.name)] =
         setting.among_ranks == AmongRanks::kAllOrNone ? (text.empty() ? "none" : "one")
-        : setting.type == SettingType::kBytes ? fmt::format("{} bytes", knobs.bytes(setting.name))
-                                              : text;
+        : setting.type == SettingType::kBytes
+            ? fmt::format("{} bytes", job_settings.bytes(setting.name))
+            : text;
   }
   return said;
 }
@@ -64,7 +65,7 @@ Said unpack_said(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const size_t middle = text.find(kEnd, at);
     const size_t end = middle == text.npos ? text.npos : text.find(kEnd, middle + 1);
-    if (end == text.npos) throw Error("a rank said its settings in a way that cannot be read");
+    if (end == text.npos) throw Error("a rank sent settings that cannot be read");
     said[text.substr(at, middle - at)] = text.substr(middle + 1, end - middle - 1);
     at = end + 1;
   }

@@ -4,21 +4,22 @@
 #include <string>
 #include <vector>
 
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 
-// Ranks that are to work together say what they were given, and go on only if it is the same. Pure.
+// Comparison of settings between ranks before they work together. Pure.
 namespace horon {
 
 using Said = std::map<std::string, std::string>;  // name -> value
 
-// "chunk_bytes: 4096 bytes on rank 0, 8192 bytes on ranks 1, 2": of each name that differs.
+// One text per name whose values differ: "chunk_bytes: 4096 bytes on rank 0, 8192 bytes on ranks 1,
+// 2".
 std::vector<std::string> disagreements(const std::vector<Said>& all);
 
-// The job's settings that its ranks must have alike (AmongRanks in base/setting.h), by what they
-// mean: "4MB" and "4194304" are the same.
-Said common_settings(const Knobs& knobs);
+// The job settings that must be equal on all ranks (AmongRanks in base/setting.h), in normalised
+// form: "4MB" and "4194304" are equal.
+Said common_settings(const JobSettings& job_settings);
 
-// As one value of a store, and back. Error for text that is none.
+// Converts to one store value and back. Throws Error for invalid text.
 std::string pack_said(const Said& said);
 Said unpack_said(const std::string& text);
 

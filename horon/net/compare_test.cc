@@ -17,8 +17,8 @@ TEST(Compare, WhatDiffersIsNamedWithItsRanks) {
 }
 
 TEST(Compare, SettingsAreTheSameIfTheyMeanTheSame) {
-  Knobs one;
-  Knobs other;
+  JobSettings one;
+  JobSettings other;
   one.set("bucket_bytes", "4MB", "test");
   other.set("bucket_bytes", "4194304", "test");
   other.set("timeout", "7s", "test");  // each rank's own

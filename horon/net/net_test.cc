@@ -166,7 +166,7 @@ TEST(Wire, HugeCountsAllocateNothing) {
   EXPECT_THROW(Unpacker(bytes).text(), Error);
 }
 
-TEST(StoreMessages, ReadBackAndRefuseTheRest) {
+TEST(StoreMessages, UnpackReturnsWhatWasPackedAndRefusesOtherBytes) {
   const StoreRequest request{StoreOp::kAdd, 5, {"key"}, "", -3};
   const StoreRequest read = unpack_request(pack(request));
   EXPECT_EQ(read.amount, -3);

@@ -7,8 +7,8 @@
 
 namespace horon {
 
-// The 32 bytes that make a process a member of a job. Cannot be printed or formatted; bytes leave
-// only through the calls below, and are wiped with the object.
+// The 32 bytes that authorise a process to take part in a job. Cannot be printed or formatted; its
+// bytes are available only through the calls below and are erased with the object.
 class Secret {
  public:
   static constexpr size_t kBytes = 32;
@@ -17,20 +17,22 @@ class Secret {
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
 
+  // A new secret from the system's random generator.
   static Secret random();
-  // 64 hexadecimal digits, as in a secret file; UsageError otherwise, without showing the text.
+  // Parses 64 hexadecimal digits, as in a secret file; UsageError otherwise, without showing the
+  // text.
   static Secret from_hex(std::string_view hex);
-  // A secret file: mode 0600 or stricter and ours, else UsageError that says so.
+  // Reads a secret file: owned by this user, mode 0600 or stricter, else UsageError.
   static Secret from_file(const std::string& path);
-  // For jobs that were asked to be open to everybody: no secret at all, computed from a name.
+  // For jobs that were started as insecure: no real secret, computed from a name.
   static Secret insecure(std::string_view name);
 
   bool empty() const { return !set_; }
-  // For the secret file and for sealed channels only.
+  // Only for the secret file and for encrypted channels.
   std::string reveal_hex() const;
-  // A key for one purpose; knowing it does not give the secret.
+  // A key for one purpose; it does not reveal the secret.
   std::array<uint8_t, kBytes> derive(std::string_view purpose) const;
-  // Names the job in public: does not give the secret away either.
+  // A public name of the job; does not reveal the secret.
   std::string public_id() const;
 
  private:

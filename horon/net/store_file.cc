@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "horon/base/error.h"
-#include "horon/net/detail_store.h"
 #include "horon/net/store.h"
+#include "horon/net/store_key.h"
 
 // One file per key, named by the key (percent-encoded); a value appears by rename, so a reader
 // never sees a part of it. Waiting sleeps on inotify, and looks every 50 ms in case the folder is a

@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "horon/base/error.h"
-#include "horon/net/detail_store.h"
 #include "horon/net/store.h"
+#include "horon/net/store_key.h"
 
 namespace horon {
 namespace {

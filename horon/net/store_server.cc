@@ -114,7 +114,7 @@ class StoreServer::Impl {
                                  [this, &peer] { refuse(peer, "silent for too long"); });
     loop_.watch(peer.fd.get(), EPOLLIN,
                 [this, connection](uint32_t events) { on_event(connection, events); });
-    if (strangers_.size() > options_.unproven_places)
+    if (strangers_.size() > options_.max_unauthenticated)
       refuse(*strangers_.front(), "too many strangers");
   }
 
@@ -122,7 +122,7 @@ class StoreServer::Impl {
     list(stage).splice(list(stage).end(), list(peer.stage), peer.place);
     peer.stage = stage;
     if (stage == Stage::kMember) loop_.cancel(peer.handshake);
-    if (stage == Stage::kHalfOpen && half_open_.size() > options_.unproven_places)
+    if (stage == Stage::kHalfOpen && half_open_.size() > options_.max_unauthenticated)
       refuse(*half_open_.front(), "too many strangers");
   }
 

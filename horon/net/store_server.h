@@ -14,18 +14,17 @@
 
 namespace horon {
 
-// Serves a store to the members of one job over TLS. Lives on a loop; make and destroy it on the
-// loop's thread, or while the loop does not run.
+// Serves a store to the processes of one job over TLS. Uses an EventLoop; create and destroy it on
+// the loop's thread, or while the loop is not running.
 //
-// Strangers: a connection that has not proved the secret may send 1 KiB, take 5 s and hold one of
-// 64 places; when all are taken the oldest is thrown out for the newest, so that no crowd of silent
-// connections keeps a late rank waiting.
+// Limits for connections that have not authenticated: 1 KiB, 5 s, at most 64 at a time; a new one
+// replaces the oldest, so that idle connections cannot keep a late rank out.
 class StoreServer {
  public:
   struct Options {
-    std::vector<std::string> addresses = {"127.0.0.1"};  // one listener each
-    int port = 0;                                        // the same for all addresses; 0: any
-    size_t unproven_places = 64;
+    std::vector<std::string> addresses = {"127.0.0.1"};  // one listener per address
+    int port = 0;                                        // same for all addresses; 0: any
+    size_t max_unauthenticated = 64;
     Milliseconds handshake_timeout{5000};
   };
   StoreServer(EventLoop& loop, const Secret& secret, const Options& options, Log log);
@@ -34,10 +33,10 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   std::vector<Endpoint> endpoints() const;
-  // Listens on one more address.
+  // Listens on an additional address.
   void add_address(const std::string& address);
-  size_t members() const;  // connections that proved the secret and are still there
-  // Connections of strangers: those that had to go, or left after words that proved nothing.
+  size_t members() const;  // authenticated connections that are open
+  // Connections that were refused: displaced, timed out, or closed after invalid data.
   uint64_t refused() const;
 
  private:
@@ -45,14 +44,14 @@ class StoreServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// A server with a thread of its own, for a rank that serves the store.
+// A server with its own thread, for a rank that serves the store.
 class StoreThread {
  public:
-  // `before_serving`: called once it listens, before anybody is let in.
+  // `before_serving`: called when the server listens, before it accepts connections.
   using Invite = std::function<void(const std::vector<Endpoint>& endpoints)>;
   StoreThread(const Secret& secret, const StoreServer::Options& options, Log log,
               const Invite& before_serving = nullptr);
-  // Stays until the other members have left, at most `linger`.
+  // Waits until the other processes have disconnected, at most `linger`.
   ~StoreThread();
   std::vector<Endpoint> endpoints() const { return endpoints_; }
   void set_linger(Milliseconds linger) { linger_ = linger; }

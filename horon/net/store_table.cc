@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "horon/base/error.h"
-#include "horon/net/detail_store.h"
 #include "horon/net/store.h"
+#include "horon/net/store_key.h"
 
 namespace horon {
 namespace {

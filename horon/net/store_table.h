@@ -9,11 +9,11 @@
 
 namespace horon {
 
-// What a store server holds. No waiting, no sockets.
+// The content of a store server. No waiting, no sockets. One thread at a time.
 class StoreTable {
  public:
-  // Answers now, or nothing: then `missing` is the first key that the request waits for. A request
-  // that breaks the store's rules gets a reply that says so.
+  // The reply, or nothing: then `missing` is the first key that the request waits for. An invalid
+  // request gets a reply that says so.
   std::optional<StoreReply> answer(const StoreRequest& request, std::string& missing);
 
  private:

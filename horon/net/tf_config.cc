@@ -72,7 +72,7 @@ void parse_task(const json& task, TfConfig& config) {
   if (!task["type"].is_string()) fail("task.type is not text");
   config.type = task["type"].get<std::string>();
   check_type(config.type);
-  if (!task["index"].is_number_integer()) fail("task.index is not a whole number");
+  if (!task["index"].is_number_integer()) fail("task.index is not an integer");
   const auto index = task["index"].get<int64_t>();
   const auto found = config.cluster.find(config.type);
   if (found == config.cluster.end()) {

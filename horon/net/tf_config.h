@@ -10,7 +10,7 @@
 
 namespace horon {
 
-// What TF_CONFIG says: the tasks of a cluster and which of them this process is.
+// The content of TF_CONFIG: the tasks of a cluster, and which of them this process is.
 struct TfConfig {
   std::map<std::string, std::vector<Endpoint>> cluster;  // chief, worker, ps, evaluator
   std::string type = "worker";
@@ -29,9 +29,9 @@ struct TfConfig {
 using IsOwnAddress = std::function<bool(const std::string& host)>;
 
 // Pure: `json` is the variable's text; `is_own` says whether a host is this one. "" and "{}" mean
-// one local worker. UsageError for everything that would make a job hang or mix up its tasks later:
-// no JSON, no task, unknown type, index out of range, two tasks at one address, more than one chief
-// or evaluator, an own address that is not of this host.
+// one local worker. UsageError for everything that would later cause a hang or confuse tasks:
+// invalid JSON, no task, unknown type, index out of range, two tasks at one address, more than one
+// chief or evaluator, an own address that is not of this host.
 TfConfig parse_tf_config(std::string_view json, const IsOwnAddress& is_own);
 
 }  // namespace horon

@@ -6,16 +6,17 @@
 
 #include "horon/net/secret.h"
 
-// TLS 1.3 between members of one job, without sockets: bytes in, bytes out. Both sides prove that
-// they know the job's secret (a pre-shared key with a fresh Diffie-Hellman exchange); there are no
-// certificates, no tickets, no early data, and so nothing that could be replayed.
+// TLS 1.3 between processes of one job, without sockets: bytes in, bytes out. Both sides prove that
+// they know the job's secret (a pre-shared key with a fresh Diffie-Hellman exchange). There are no
+// certificates, tickets or early data, so nothing can be replayed.
 namespace horon {
 
 enum class TlsSide { kClient, kServer };
 
+// One end of a TLS connection. One thread at a time.
 class TlsSession {
  public:
-  // What a peer may send before it has proved itself.
+  // Bytes that a peer may send before it has authenticated.
   static constexpr size_t kMaxUnproven = 1024;
 
   TlsSession(TlsSide side, const Secret& secret);
@@ -23,18 +24,19 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // Bytes from the network. Throws Error: exit code 16 (auth) if the peer is not of this job or
-  // says that we are not; a TLS alert that tells the peer why may still lie in take_output().
+  // Passes in bytes from the network. Throws Error with exit code 16 (auth) if the peer does not
+  // belong to this job, or says that we do not; take_output() may then contain a TLS alert with the
+  // reason for the peer.
   void feed(std::string_view bytes);
-  // How many bytes the next feed() may take: a server's limit for a peer without a proof.
+  // Bytes that the next feed() accepts: a server's limit for an unauthenticated peer.
   size_t room() const;
   // Bytes for the network, to be sent in order.
   std::string take_output();
-  // Both sides are proven; read and write work.
+  // Both sides have authenticated; read and write work.
   bool is_open() const;
-  // Server: the peer has shown the secret once, its handshake may not yet be over.
+  // Server: the peer has used the secret, but the handshake may not be finished.
   bool is_half_open() const;
-  // What arrived, decrypted.
+  // Received bytes, decrypted.
   std::string read();
   void write(std::string_view plain);
 

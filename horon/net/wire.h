@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
-// Bytes on the wire: numbers are little-endian, texts carry their length, nothing is ever executed.
-// What a peer sends is read with bounds; anything else throws Error (exit code 10).
+// Serialisation: numbers are little-endian, strings are prefixed by their length. Reading checks
+// all bounds; invalid data throws Error (exit code 10). Received data is never executed.
 namespace horon {
 
+// Serialises fields one after the other.
 class Packer {
  public:
   Packer& u8(uint8_t value);
@@ -23,6 +24,7 @@ class Packer {
   std::string bytes_;
 };
 
+// Reads the fields in the same order; the text must outlive it.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : bytes_(bytes) {}
@@ -32,7 +34,7 @@ class Unpacker {
   std::string text();
   std::vector<std::string> texts();
   bool at_end() const { return bytes_.empty(); }
-  // Throws unless all was read.
+  // Throws unless everything was read.
   void end() const;
 
  private:
@@ -40,10 +42,10 @@ class Unpacker {
   std::string_view bytes_;
 };
 
-// A frame is its length (4 bytes) and its bytes.
+// A frame is its length (4 bytes) followed by its bytes.
 std::string make_frame(std::string_view payload);
 
-// Cuts a stream into frames. Throws before anything is kept when a frame is longer than the limit.
+// Splits a stream into frames. If a frame is longer than the limit, throws before storing it.
 class FrameReader {
  public:
   explicit FrameReader(size_t limit) : limit_(limit) {}

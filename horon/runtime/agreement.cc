@@ -9,7 +9,7 @@
 
 namespace horon {
 
-std::string pack_report(const Report& report) {
+std::string pack_report(const PendingReport& report) {
   return Packer()
       .u8(report.stuck ? 1 : 0)
       .u8(report.fresh ? 1 : 0)
@@ -17,9 +17,9 @@ std::string pack_report(const Report& report) {
       .take();
 }
 
-Report unpack_report(std::string_view bytes) {
+PendingReport unpack_report(std::string_view bytes) {
   Unpacker from(bytes);
-  Report report;
+  PendingReport report;
   report.stuck = from.u8() != 0;
   report.fresh = from.u8() != 0;
   report.pending = unpack_specs(from.text());
@@ -29,10 +29,10 @@ Report unpack_report(std::string_view bytes) {
 
 namespace {
 
-// By name, what each rank asks for under it.
+// For each name, what each rank submitted under it.
 using Table = std::map<std::string, std::vector<const TensorSpec*>>;
 
-Table tabulate(std::span<const Report> reports) {
+Table tabulate(std::span<const PendingReport> reports) {
   Table table;
   for (size_t i = 0; i < reports.size(); ++i) {
     for (const TensorSpec& spec : reports[i].pending) {
@@ -62,14 +62,15 @@ std::string find_mismatch(const std::vector<const TensorSpec*>& row, std::span<c
 
 }  // namespace
 
-Decision decide(std::span<const Report> reports, std::span<const int> ranks, const Plan& plan) {
+Decision decide(std::span<const PendingReport> reports, std::span<const int> ranks,
+                const Plan& plan) {
   Decision decision;
   if (reports.empty()) return decision;
   const Table table = tabulate(reports);
-  const bool stuck =
-      std::any_of(reports.begin(), reports.end(), [](const Report& one) { return one.stuck; });
-  decision.progress =
-      std::any_of(reports.begin(), reports.end(), [](const Report& one) { return one.fresh; });
+  const bool stuck = std::any_of(reports.begin(), reports.end(),
+                                 [](const PendingReport& one) { return one.stuck; });
+  decision.progress = std::any_of(reports.begin(), reports.end(),
+                                  [](const PendingReport& one) { return one.fresh; });
 
   const auto is_whole = [&](const std::string& name) {
     for (const std::string& other : plan.names_in(plan.bucket_of(name))) {
@@ -87,21 +88,41 @@ Decision decide(std::span<const Report> reports, std::span<const int> ranks, con
       decision.wrong[spec.name] = wrong;
       continue;
     }
-    const bool planned = plan.is_regular(spec.name) && same_request(*plan.find(spec.name), spec);
+    const bool planned = plan.bucket_for(spec) >= 0;
     if (!planned || stuck || is_whole(spec.name)) decision.run.push_back(spec);
   }
   decision.progress = decision.progress || !decision.run.empty() || !decision.wrong.empty();
 
-  // What was due before the last regular one that runs now, and nobody has it: it does not come in
-  // every step.
+  // Operations due before the last regular one that runs now, but submitted by no rank: they do not
+  // occur in every step.
   std::string last;
   for (const TensorSpec& spec : decision.run) {
-    if (plan.is_regular(spec.name)) last = spec.name;
+    if (plan.bucket_of(spec.name) >= 0) last = spec.name;
   }
-  for (const std::string& name : plan.passed_over(last)) {
+  for (const std::string& name : plan.skipped_before(last)) {
     if (!table.contains(name)) decision.skipped.push_back(name);
   }
   return decision;
+}
+
+std::vector<AgreedTransfer> split_decision(const Decision& decision, const Plan& plan) {
+  std::map<int, size_t> in_bucket;
+  for (const TensorSpec& spec : decision.run) {
+    const int bucket = plan.bucket_for(spec);
+    if (bucket >= 0) ++in_bucket[bucket];
+  }
+  std::vector<AgreedTransfer> transfers;
+  for (const TensorSpec& spec : decision.run) {
+    const int bucket = plan.bucket_of(spec.name);
+    const bool whole = bucket >= 0 && in_bucket[bucket] == plan.names_in(bucket).size();
+    if (!whole) {
+      transfers.push_back({-1, {spec.name}});
+    } else if (std::none_of(transfers.begin(), transfers.end(),
+                            [&](const AgreedTransfer& one) { return one.bucket == bucket; })) {
+      transfers.push_back({bucket, plan.names_in(bucket)});
+    }
+  }
+  return transfers;
 }
 
 }  // namespace horon

@@ -28,6 +28,21 @@ nlohmann::json read_all(const std::string& path) {
   return nlohmann::json::object();
 }
 
+// Numbers of threads are tried only if something is encoded.
+std::vector<Tuning> candidates(const std::vector<uint64_t>& sizes, const Plan& plan,
+                               int codec_threads) {
+  bool encodes = false;
+  for (const Bucket& bucket : plan.buckets())
+    encodes = encodes || !plan.tensor(bucket.tensors.front()).codec.empty();
+  std::vector<Tuning> candidates;
+  for (const uint64_t bytes : sizes) {
+    for (const int threads : {1, 2, 4}) {
+      if (encodes || threads == codec_threads) candidates.push_back({bytes, threads});
+    }
+  }
+  return candidates;
+}
+
 }  // namespace
 
 Tuner::Tuner(const Tuning& start, const std::vector<Tuning>& candidates, int steps_each)
@@ -58,6 +73,27 @@ const Tuning& Tuner::best() const {
     limit = median(one.seconds);
   }
   return best->setting;
+}
+
+std::optional<Tuning> LaneTuner::end_step(Clock::time_point now, const Plan& plan,
+                                          int codec_threads) {
+  const double seconds = std::chrono::duration<double>(now - step_began_).count();
+  step_began_ = now;
+  if (version_ != plan.version()) {  // other tensors: what was measured is worth nothing
+    tuner_.emplace(Tuning{limits_.bucket_bytes, codec_threads},
+                   candidates(sizes_, plan, codec_threads));
+    version_ = plan.version();
+    return std::nullopt;
+  }
+  if (!tuner_ || !tuner_->add(seconds)) return std::nullopt;
+  return tuner_->done() ? tuner_->best() : tuner_->current();
+}
+
+void LaneTuner::use(const Tuning& tuning, Plan& plan) {
+  PlanLimits limits = limits_;
+  limits.bucket_bytes = tuning.bucket_bytes;
+  plan.set_limits(limits);
+  version_ = plan.version();
 }
 
 std::optional<Tuning> read_tuning(const std::string& path, const std::string& job) {

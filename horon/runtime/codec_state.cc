@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kLayout = 1;
 
-// What is kept for one tensor.
+// The state of one tensor.
 struct Kept {
   std::string codec;
   std::vector<std::string> names;
@@ -41,7 +41,7 @@ std::string pack(const Kept& kept) {
   throw Error(fmt::format("what a codec kept for '{}': {}", tensor, why), ExitCode::kCheckpoint);
 }
 
-// The frame at the beginning, which is taken off.
+// Reads the frame at the beginning and removes it.
 std::string_view take_frame(std::string_view& bytes) {
   Unpacker from(bytes);
   const uint32_t length = from.u32();
@@ -109,7 +109,7 @@ CodecStates unbundle(std::string_view all) {
   return states;
 }
 
-// The same numbers there.
+// A copy of the numbers on device `to`.
 OwnedBuffer moved(const OwnedBuffer& numbers, const Device& to, DeviceRuntime* device) {
   const BufferView& from = numbers.view();
   if (from.device == to || from.count == 0) return numbers;
@@ -185,7 +185,7 @@ CodecStates scatter_codec_states(Communicator& comm, std::span<const CodecStates
       sizes.assign(ranks, -1);
     }
   }
-  comm.broadcast(view_of(sizes), 0, options);  // -1: it has no good ones
+  comm.broadcast(view_of(sizes), 0, options);  // -1: rank 0 has no valid state
   if (error) std::rethrow_exception(error);
   if (sizes[0] < 0)
     throw Error("rank 0 cannot read what codecs kept; it says why", ExitCode::kCheckpoint);
@@ -210,7 +210,7 @@ void CodecMemory::attach(const std::string& name, const Codec& codec,
       entry = {name, names, segment.count,
                OwnedBuffer::host(segment.count * names.size(), DType::kF32)};
     entry.restored = false;
-    entry.arrays = moved(entry.arrays, codec.place().device, device);
+    entry.arrays = moved(entry.arrays, codec.context().device, device);
     segment.state = entry.arrays.as<float>();
   }
 }

@@ -9,57 +9,58 @@
 #include "horon/codec/codec.h"
 #include "horon/comm/communicator.h"
 
-// What codecs keep from step to step: error feedback, momentum. It is each rank's own, and a part
-// of a run like the weights: what is lost of it is lost of the gradients.
+// Codec state: what codecs keep from step to step (error feedback, momentum). Each rank has its
+// own. It belongs to a run like the weights: lost codec state is lost gradient.
 namespace horon {
 
-// Of one rank, to be kept in a checkpoint: bytes by the names of the tensors. The bytes are a frame
-// (net/wire.h) with the layout's number (u32: 1), the codec's name, how many numbers the tensor has
-// (u64) and the names of the arrays; then the arrays, f32, little-endian, one after the other; then
-// the CRC-32C (u32) of all that.
+// The codec state of one rank, as kept in a checkpoint: tensor name -> bytes. The bytes are a frame
+// (net/wire.h) with the layout version (u32: 1), the codec's name, the number of elements of the
+// tensor (u64) and the names of the arrays; then the arrays, f32, little-endian, one after another;
+// then the CRC-32C (u32) of everything before it.
 using CodecStates = std::map<std::string, std::string>;
 
-// Pure: what rank `rank` of `ranks` takes over from a run of kept.size() ranks. That is the sum of
-// what the ranks `rank`, `rank` + `ranks`, `rank` + 2 `ranks`, ... kept: on the same number of
-// ranks each its own, bit for bit; on fewer, those that are gone are added to others; on more, the
-// new ones begin with nothing. So the sum over all ranks stays: nothing that was not sent is lost.
-// (Where results are averages, by `op` or `postscale`, it counts as one of the new number of
-// ranks.) Error (exit code 13) if something is damaged, or the ranks kept different things.
+// What rank `rank` of `ranks` continues with when kept.size() ranks made the checkpoint: the sum of
+// what ranks `rank`, `rank` + `ranks`, `rank` + 2 `ranks`, ... kept. With the same number of ranks
+// each gets its own state, bit for bit; with fewer, the state of missing ranks is added to others;
+// with more, the new ranks start from zero. So the sum over all ranks is preserved: no unsent value
+// is lost. (Where results are averages, by `op` or `postscale`, it is averaged over the new number
+// of ranks.) Error (exit code 13) if something is damaged or the ranks kept different things. Pure.
 CodecStates deal_codec_states(std::span<const CodecStates> kept, int rank, int ranks);
 
-// All ranks, for a checkpoint that one of them writes: on rank 0 what each rank keeps, in the order
-// of the ranks; on the others nothing.
+// Collects the states for a checkpoint that one rank writes: on rank 0 the state of each rank, in
+// rank order; on the others nothing. All ranks call it.
 std::vector<CodecStates> gather_codec_states(Communicator& comm, const CodecStates& mine);
-// All ranks: rank 0 gives what a checkpoint of any number of ranks has, each rank gets what it
-// takes over. What goes wrong with that on rank 0 is an Error (exit code 13) on all.
+// Distributes the states of a checkpoint made by any number of ranks, as deal_codec_states() does.
+// All ranks call it; `kept` is read on rank 0. An error on rank 0 is an Error (exit code 13) on all
+// ranks.
 CodecStates scatter_codec_states(Communicator& comm, std::span<const CodecStates> kept);
 
-// The arrays of the tensors of one set of ranks, by their names: whatever bucket or lane they come
-// in. Any thread may call; a tensor is in one operation at a time. `device` is for arrays that lie
-// on one, and may be null otherwise.
+// Owns the codec state of one set of ranks, by tensor name, independent of bucket and lane.
+// Thread-safe; a tensor is in one operation at a time. `device` serves arrays in device memory and
+// may be null otherwise.
 class CodecMemory {
  public:
-  // Gives the segments their state, where the codec works. Zeros for a tensor that is new, or comes
-  // with another size or codec than before.
+  // Points the segments to their state, in the memory where the codec works. Zeros for a tensor
+  // that is new or has changed its size or codec.
   void attach(const std::string& name, const Codec& codec, std::vector<Segment>& segments,
               DeviceRuntime* device);
 
-  // No operation may be going on.
+  // No operation may be running.
   CodecStates save(DeviceRuntime* device) const;
-  // Instead of all that is there. Error (exit code 13) for bytes that save() would not have made:
-  // then nothing has changed.
+  // Replaces the whole state. Error (exit code 13) for bytes that save() would not produce; then
+  // nothing has changed.
   void restore(const CodecStates& states);
-  // UsageError (exit code 13) if something was restored for this tensor that is of another codec
-  // or size: it would be lost without a word. Only until the tensor comes for the first time.
+  // UsageError (exit code 13) if the state restored for this tensor has another codec or size and
+  // would be lost silently. Has an effect only until the tensor is first used.
   void check(const std::string& name, const std::string& tensor, uint64_t count) const;
 
  private:
   struct Entry {
     std::string codec;
     std::vector<std::string> names;  // of its arrays
-    uint64_t count = 0;              // numbers of each
-    OwnedBuffer arrays = {};         // one after the other
-    bool restored = false;           // and not used yet
+    uint64_t count = 0;              // elements of each array
+    OwnedBuffer arrays = {};         // one after another
+    bool restored = false;           // but not used yet
   };
   mutable std::mutex mutex_;
   std::map<std::string, Entry> entries_;

@@ -1,19 +1,21 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace horon {
 
-// Always on, of one rank; read while it runs.
+// Counters of one rank since its runtime was made. Always on. A value; may be read while operations
+// run.
 struct RuntimeCounters {
-  uint64_t operations = 0;               // that ended well
-  uint64_t collectives = 0;              // that carried them: buckets and single ones
-  uint64_t control_messages = 0;         // agreements and calls for them; 0 in a step that repeats
-  uint64_t bytes = 0;                    // of payload
-  uint64_t bytes_copied = 0;             // into and out of buckets
-  uint64_t overtaken = 0;                // times that a large transfer made way between chunks
-  std::vector<uint64_t> waited_us = {};  // for each rank of the job: how long we waited for it
+  uint64_t operations = 0;        // completed without an error
+  uint64_t collectives = 0;       // that carried them: buckets and single operations
+  uint64_t control_messages = 0;  // for agreements; 0 in a step that repeats
+  uint64_t bytes = 0;             // payload
+  uint64_t bytes_copied = 0;      // into and out of buckets
+  uint64_t overtaken = 0;         // times a large transfer paused between chunks for an urgent one
+  std::vector<uint64_t> waited_us = {};  // by rank of the job: how long this rank waited for it
 
   RuntimeCounters& operator+=(const RuntimeCounters& other) {
     operations += other.operations;

@@ -13,7 +13,8 @@
 
 namespace horon {
 
-// Runs body(runtime) on `size` ranks that are threads.
+// For tests: runs body(runtime) on `size` ranks that are threads of this process. Rethrows the
+// first rank's exception.
 template <typename Body>
 void on_ranks(int size, const Body& body, const RuntimeOptions& options = {},
               const std::shared_ptr<DeviceRuntime>& device = nullptr) {
@@ -31,7 +32,7 @@ void on_ranks(int size, const Body& body, const RuntimeOptions& options = {},
         } catch (...) {
           errors[rank] = std::current_exception();
         }
-        end.arrive_and_wait();  // nobody leaves while others work
+        end.arrive_and_wait();  // no rank leaves while others work
       });
     }
   }
@@ -40,6 +41,7 @@ void on_ranks(int size, const Body& body, const RuntimeOptions& options = {},
   }
 }
 
+// `count` tensors of different sizes whose values depend on tensor, rank and step.
 struct Tensors {
   std::vector<std::vector<float>> data;
   Tensors(int count, int rank, int step = 0) {

@@ -414,8 +414,8 @@ class OnDevice final : public Codec {
     return inner_->max_bytes(count, segments);
   }
   size_t encode(std::span<const float> in, Segments segments, std::span<std::byte> out) override {
-    EXPECT_FALSE(place().device.is_cpu());
-    EXPECT_NE(place().stream, nullptr);
+    EXPECT_FALSE(context().device.is_cpu());
+    EXPECT_NE(context().stream, nullptr);
     std::vector<Segment> found(segments.begin(), segments.end());
     for (Segment& segment : found) segment.state = find(segment.state);
     return inner_->encode(find(in), found, find(out));

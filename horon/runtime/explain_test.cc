@@ -17,7 +17,7 @@
 namespace horon {
 namespace {
 
-TEST(RuntimeTrace, TheTimelineOfEachRank) {
+TEST(RuntimeTrace, EachRankWritesItsTimeline) {
   const TempFolder folder;
   on_ranks(2, [&](Runtime& runtime) {
     runtime.start_timeline(folder.path() + "/t");
@@ -98,7 +98,7 @@ TEST(RuntimeStall, AStragglerIsNamedWithinTwentySteps) {
   EXPECT_NE(lines[0].find("rank 1 is slow"), std::string::npos) << lines[0];
 }
 
-TEST(RuntimeStall, LinesForPeople) {
+TEST(RuntimeStall, ExplanationNamesTheRanksThatHaveNotSubmitted) {
   RankState has{{"x"}, "y", 2000};
   RankState lacks{{}, "conv4", 12'300};
   EXPECT_EQ(explain_wait("x", Milliseconds(10'500), {1, 2, 3}, {lacks, has, lacks}),

@@ -15,9 +15,9 @@
 
 namespace horon {
 
-// What the operations of a communicator that is no lane's are doing: for whoever asks why a rank
-// waits, for traces and for counters. They go by their name and number, "evaluation #17". Joins are
-// not waited for and do not count. Thread-safe.
+// Records what the operations of a communicator outside any lane do: for stall reports, traces and
+// counters. They are identified by name and number, "evaluation #17". Joins are not recorded.
+// Thread-safe.
 class Ledger {
  public:
   struct Options {
@@ -27,10 +27,10 @@ class Ledger {
   };
   explicit Ledger(Options options) : options_(std::move(options)) {}
 
-  // From now on; lives longer than `comm`'s operations.
+  // Starts recording. The ledger outlives the operations of `comm`.
   void watch(Communicator& comm);
 
-  // The operation that is going on, if any: its name and since when.
+  // The running operation, if any: its name and when it began.
   std::optional<std::pair<std::string, Clock::time_point>> oldest() const;
   // As Lane::describe.
   void describe(RankState& state) const;
@@ -41,7 +41,7 @@ class Ledger {
   void end(const Request& request, bool failed);
 
   Options options_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards everything below
   uint64_t begun_ = 0;
   std::string running_;  // one at a time; empty: none
   Clock::time_point since_;

@@ -17,7 +17,7 @@
 namespace horon {
 namespace {
 
-// Where the operation leaves its result.
+// The buffer that receives the operation's result.
 BufferView result_of(const Request& request) {
   return request.gathered != nullptr ? request.gathered->data.view() : request.out;
 }
@@ -27,6 +27,12 @@ std::span<std::byte> bytes_of(const BufferView& view) {
 }
 std::span<float> numbers_of(const BufferView& view) {
   return {static_cast<float*>(view.data), view.count};
+}
+
+// What can be moved in pieces.
+bool is_one_array(const Request& request) {
+  return (request.kind == OpKind::kAllReduce || request.kind == OpKind::kBroadcast) &&
+         request.exact == nullptr && request.in.data == request.out.data;
 }
 
 void copy(void* to, const void* from, uint64_t bytes, Stream* stream) {
@@ -40,7 +46,7 @@ void finish(Stream* stream) {
   if (stream != nullptr) stream->synchronize();
 }
 
-// " at step 12"; empty where nobody gave one.
+// " at step 12"; empty if no step was given.
 std::string describe_steps(const std::vector<Segment>& segments) {
   std::set<uint64_t> steps;
   for (const Segment& segment : segments) {
@@ -51,7 +57,8 @@ std::string describe_steps(const std::vector<Segment>& segments) {
 
 }  // namespace
 
-Mover::Mover(Communicator& comm, Options options) : comm_(comm), options_(std::move(options)) {
+Mover::Mover(Communicator& comm, Options options)
+    : comm_(comm), options_(std::move(options)), stage_(comm) {
   if (!options_.memory) options_.memory = std::make_shared<CodecMemory>();
 }
 
@@ -62,12 +69,13 @@ OwnedBuffer Mover::allocate(uint64_t count, DType dtype, const Device& device) c
   return comm_.device()->allocate(count, dtype, device.index);
 }
 
-// Inputs that are not outputs, too, are not written. What is reduced or broadcast is so in place.
+// Inputs that are not also outputs are not written. Reductions and broadcasts work in place.
 void Mover::prepare(Request& request, double factor, std::vector<OwnedBuffer>& copies) const {
   const bool in_place =
       (request.kind == OpKind::kAllReduce || request.kind == OpKind::kBroadcast) &&
       request.exact == nullptr;
   const bool scales = factor != 1.0 && request.exact == nullptr;
+  const bool is_ready = request.ready != nullptr;
   if (request.in.data != request.out.data && (in_place || scales)) {
     BufferView to = request.out;
     if (!in_place) {
@@ -75,23 +83,24 @@ void Mover::prepare(Request& request, double factor, std::vector<OwnedBuffer>& c
       to = copies.back().view();
     }
     copy_all({{to.data, request.in.data, request.in.bytes()}},
-             static_cast<int>(usable_cores().size()), request.in.device, comm_.device());
+             static_cast<int>(usable_cores().size()), request.in.device, comm_.device(), is_ready);
     request.in = to;
   }
-  if (scales) scale(request.in, factor, comm_.device());
+  if (scales) scale(request.in, factor, comm_.device(), is_ready);
 }
 
 bool Mover::move(Request request, const TensorSpec& spec, std::vector<Segment> segments,
                  bool may_deviate) {
   const bool encodes = !spec.codec.empty();
   const std::string steps = encodes ? describe_steps(segments) : "";
-  request.name += steps;  // names are compared between ranks
+  request.name += steps;  // ranks compare names
   const bool scales_first = spec.prescale != 1.0 && request.exact == nullptr;
   const bool prepares = scales_first || encodes;
   const auto all_come = [&] {
     return Request::barrier({.name = request.name, .timeout = request.timeout});
   };
-  // With something to prepare, whether all come is found out before anything is changed.
+  // If something must be prepared, find out first whether all ranks come, before anything is
+  // changed.
   if (prepares && may_deviate && !comm_.run_unless_deviated(all_come())) return false;
   if (!may_deviate && !steps.empty()) comm_.run(all_come());
   std::vector<OwnedBuffer> copies;
@@ -99,22 +108,42 @@ bool Mover::move(Request request, const TensorSpec& spec, std::vector<Segment> s
   for (Request& item : request.items) prepare(item, spec.prescale, copies);
   if (encodes) {
     move_encoded(request, spec, segments);
+  } else if (is_staged(request)) {  // scaled on its way through the host
+    return move_staged(request, spec.postscale, may_deviate && !prepares);
   } else if (!move_plain(request, may_deviate && !prepares)) {
     return false;
   }
-  // An exact sum was put together before: its sum is scaled instead of its parts.
+  // An exact sum was assembled earlier: scale its sum instead of its parts.
   const double after = request.exact == nullptr ? spec.postscale : spec.prescale * spec.postscale;
-  scale(result_of(request), after, comm_.device());
-  for (const Request& item : request.items) scale(result_of(item), after, comm_.device());
+  scale(result_of(request), after, comm_.device(), true);
+  for (const Request& item : request.items) scale(result_of(item), after, comm_.device(), true);
   return true;
 }
 
-// In pieces if it is large, so that what is urgent need not wait for the whole. How it is cut is a
-// matter of its size alone, the same on all ranks.
+bool Mover::is_staged(const Request& request) const {
+  return is_one_array(request) && request.in.count > 0 && comm_.stages(request);
+}
+
+// `after`: a factor on the result.
+bool Mover::move_staged(const Request& request, double after, bool may_deviate) {
+  return stage_.move(request.in, request.ready != nullptr, [&](const BufferView& host) {
+    Request piece = request;
+    piece.in = piece.out = host;
+    // The first one only: the others follow from it.
+    if (may_deviate && !comm_.run_unless_deviated(piece)) return false;
+    if (!may_deviate) comm_.run(piece);
+    may_deviate = false;
+    scale(host, after);
+    if (options_.gate && !options_.urgent) options_.gate->make_way();
+    return true;
+  });
+}
+
+// Splits large transfers so that urgent ones need not wait for the whole. The split depends only on
+// the size, so it is the same on all ranks.
 bool Mover::move_plain(const Request& request, bool may_deviate) {
-  const bool one_array =
-      (request.kind == OpKind::kAllReduce || request.kind == OpKind::kBroadcast) &&
-      request.exact == nullptr && request.in.data == request.out.data;
+  if (is_staged(request)) return move_staged(request, 1.0, may_deviate);
+  const bool one_array = is_one_array(request);
   const uint64_t pieces =
       options_.urgent || !one_array || options_.chunk_bytes == 0
           ? 1
@@ -129,7 +158,7 @@ bool Mover::move_plain(const Request& request, bool may_deviate) {
   for (uint64_t first = 0; first < request.in.count; first += share) {
     Request piece = request;
     piece.in = piece.out = request.in.slice(first, std::min(share, request.in.count - first));
-    if (!run(piece)) return false;  // the first one only: the others follow from it
+    if (!run(piece)) return false;  // only the first can fail: the others follow from it
     may_deviate = false;
     if (options_.gate) options_.gate->make_way();
   }
@@ -142,11 +171,13 @@ void Mover::move_encoded(const Request& request, const TensorSpec& spec,
   auto& codec = codecs_[spec.codec];
   if (!codec) codec = options_.codecs.make(spec.codec);
   std::optional<HostMirror> staged;
-  if (!codec->takes(request.in.device)) staged.emplace(request.in, true, comm_.device());
+  const bool is_ready = request.ready != nullptr;
+  if (!codec->takes(request.in.device)) staged.emplace(request.in, true, comm_.device(), is_ready);
   const BufferView numbers = staged ? staged->view() : request.in;
   std::unique_ptr<Stream> stream;
   if (!numbers.device.is_cpu()) stream = comm_.device()->make_stream(numbers.device.index);
-  codec->set_place({options_.codec_threads, numbers.device, stream.get()});
+  if (stream != nullptr && !is_ready) stream->follow_caller();
+  codec->set_context({options_.codec_threads, numbers.device, stream.get()});
   options_.memory->attach(spec.codec, *codec, segments, comm_.device());
   const Encoded what{*codec, spec, segments, numbers, stream.get()};
   if (codec->is_dense()) {
@@ -176,8 +207,8 @@ void Mover::move_dense(const Request& request, const Encoded& what) {
   finish(what.stream);
 }
 
-// Each rank's encoding behind its length: that of a rank that has nothing to say is not empty, as
-// is what a rank that has joined sends.
+// Each rank's encoding is preceded by its length. So an empty encoding differs from the empty
+// contribution of a rank that has joined.
 void Mover::move_sparse(const Request& request, const Encoded& what) {
   uint64_t used = 0;
   const uint64_t most = what.codec.max_bytes(what.numbers.count, what.segments);
@@ -191,10 +222,10 @@ void Mover::move_sparse(const Request& request, const Encoded& what) {
   add_up(gathered, request, what);
 }
 
-// In the order of the ranks: the same bits everywhere.
+// Adds in rank order: the same bits everywhere.
 void Mover::add_up(const Gathered& gathered, const Request& request, const Encoded& what) {
   const BufferView here = gathered.data.view();
-  OwnedBuffer there;  // the same bytes where the codec works
+  OwnedBuffer there;  // the same bytes, in the memory where the codec works
   if (what.stream != nullptr && here.count > 0) {
     there = allocate(here.count, here.dtype, what.numbers.device);
     copy(there.view().data, here.data, here.bytes(), what.stream);

@@ -6,36 +6,38 @@
 #include <vector>
 
 #include "horon/runtime/codec_state.h"
+#include "horon/runtime/device_stage.h"
 #include "horon/runtime/gate.h"
 #include "horon/runtime/tensor.h"
 
 namespace horon {
 
-// Moves the bytes of operations over one communicator as their specs say: scaled, encoded, in
-// chunks that let urgent operations overtake. One thread at a time. Inputs that are not outputs,
-// too, are never written.
+// The mover: moves the bytes of operations over one communicator as their specs require: scaled,
+// encoded, and in chunks that urgent operations can overtake. It owns the codecs and the memory of
+// their encodings; each lane and each sequence has one. One thread at a time; calls block until the
+// bytes have moved. Inputs that are not also outputs are never written. Errors as Communicator's.
 class Mover {
  public:
   struct Options {
     Milliseconds timeout{600'000};     // longest wait for other ranks
-    uint64_t chunk_bytes = 16U << 20;  // larger transfers are cut into such pieces; 0: never
-    bool urgent = false;               // others make way for us; nothing is cut
+    uint64_t chunk_bytes = 16U << 20;  // larger transfers are split into such chunks; 0: never
+    bool urgent = false;               // other operations make way; nothing is split
     std::shared_ptr<Gate> gate;        // may be null
     int codec_threads = 1;
     CodecRegistry codecs;
-    std::shared_ptr<CodecMemory> memory;  // what codecs keep; null: of this mover alone
+    std::shared_ptr<CodecMemory> memory;  // codec state; null: private to this mover
   };
 
-  // `comm` lives longer.
+  // `comm` outlives the mover.
   Mover(Communicator& comm, Options options);
 
-  // With a codec the segments are the tensors in it, without state. False if another rank deviated
-  // (only if that is allowed): then nothing was changed. UsageError before anything was changed if
-  // ranks give it different steps.
+  // Runs one transfer. With a codec, `segments` are the tensors in it, without state. False if
+  // another rank deviated (only if `may_deviate`); then nothing was changed. UsageError, before
+  // anything is changed, if the ranks give it different steps.
   bool move(Request request, const TensorSpec& spec, std::vector<Segment> segments,
             bool may_deviate);
 
-  // Where peers reach it, or on that device.
+  // Allocates memory that peers can reach, or memory on that device.
   OwnedBuffer allocate(uint64_t count, DType dtype, const Device& device) const;
   void set_codec_threads(int threads) { options_.codec_threads = threads; }
   int codec_threads() const { return options_.codec_threads; }
@@ -43,8 +45,10 @@ class Mover {
  private:
   void prepare(Request& request, double factor, std::vector<OwnedBuffer>& copies) const;
   bool move_plain(const Request& request, bool may_deviate);
+  bool is_staged(const Request& request) const;
+  bool move_staged(const Request& request, double after, bool may_deviate);
   void move_encoded(const Request& request, const TensorSpec& spec, std::vector<Segment>& segments);
-  // An array that is encoded, where its codec works.
+  // An array that is encoded, in the memory where its codec works.
   struct Encoded {
     Codec& codec;
     const TensorSpec& spec;
@@ -59,8 +63,10 @@ class Mover {
 
   Communicator& comm_;
   Options options_;
+  DeviceStage stage_;
   std::map<std::string, std::unique_ptr<Codec>> codecs_;
-  std::map<std::string, OwnedBuffer> wires_;  // their memory, by codec: one transfer at a time
+  std::map<std::string, OwnedBuffer>
+      wires_;  // memory of encodings, by codec: one transfer at a time
 };
 
 }  // namespace horon

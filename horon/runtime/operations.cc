@@ -1,4 +1,4 @@
-// The operations of a runtime: what is asked for, as a spec and a request.
+// The operations of a runtime: turns calls into specs and requests.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -37,7 +37,7 @@ TensorSpec spec_of(const std::string& name, const Request& request, const NamedO
       throw UsageError(fmt::format("codec {} is for a fast all_reduce of f32, sum or average: {}",
                                    spec.codec, describe(spec)));
     }
-    const auto codec = codecs.make(spec.codec);  // an unknown name is an error now
+    const auto codec = codecs.make(spec.codec);  // report an unknown name now
     require(!name.empty() || codec->state().empty(),
             "codec " + spec.codec + " remembers by name; give the operation one");
   }
@@ -79,7 +79,7 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
           "memory of a device needs the device's part; see `horon info`");
   if (name.empty()) {
     request.timeout = request.kind == OpKind::kBarrier ? kNoLimit : options_.timeout;
-    // Factors and tags are not in a header; names are, and are compared.
+    // Headers contain names, which are compared, but no factors and tags.
     if (spec.prescale != 1.0 || spec.postscale != 1.0)
       request.name = fmt::format("scaled by {} and {}", spec.prescale, spec.postscale);
     if (spec.tag != 0)
@@ -89,8 +89,9 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
     return Work();
   }
   Lane& lane = set->lane_of(name);
-  if (!blocks) return lane.submit(std::move(spec), std::move(request), options.step);
-  lane.run(std::move(spec), std::move(request), options.step);
+  Work work = lane.submit(std::move(spec), std::move(request), options.step, blocks);
+  if (!blocks) return work;
+  work.wait();
   return Work();
 }
 
@@ -125,8 +126,8 @@ Work Runtime::group(const std::string& name, std::vector<Request> items,
     item.op = how.op;
     item.reduction = how.reduction;
     TensorSpec spec = spec_of("", item, how, {}, options_.codecs);
-    spec.prescale = spec.postscale = 1.0;                 // said once, of the whole
-    if (item.kind == OpKind::kAllGather) spec.count = 0;  // each rank's own
+    spec.prescale = spec.postscale = 1.0;                 // given once, for the whole group
+    if (item.kind == OpKind::kAllGather) spec.count = 0;  // may differ by rank
     spec.tag = 0;
     layout += fmt::format("{}{}", layout.empty() ? "" : ", ", describe(spec));
   }

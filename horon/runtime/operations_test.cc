@@ -14,7 +14,7 @@
 namespace horon {
 namespace {
 
-TEST(RuntimeOperations, AllOfThemUnderNames) {
+TEST(RuntimeOperations, EveryOperationWorksWithAName) {
   on_ranks(3, [&](Runtime& runtime) {
     const int rank = runtime.rank();
     for (int step = 0; step < 4; ++step) {
@@ -54,7 +54,7 @@ TEST(RuntimeOperations, AllOfThemUnderNames) {
   });
 }
 
-TEST(RuntimeOperations, ScalingBeforeAndAfter) {
+TEST(RuntimeOperations, PrescaleAndPostscaleAreApplied) {
   on_ranks(2, [&](Runtime& runtime) {
     for (int step = 0; step < 4; ++step) {
       std::vector<float> a(100, 3.0F);
@@ -145,7 +145,7 @@ TEST(RuntimeOperations, FastSumsHaveTheSameBitsInEveryRun) {
   }
 }
 
-TEST(RuntimeSets, OverlapAndComeAndGo) {
+TEST(RuntimeSets, SetsMayOverlapAndBeRemovedAndAddedAgain) {
   on_ranks(4, [&](Runtime& runtime) {
     const int rank = runtime.rank();
     for (int round = 0; round < 3; ++round) {
@@ -175,7 +175,7 @@ TEST(RuntimeSets, OverlapAndComeAndGo) {
   });
 }
 
-TEST(RuntimeJoin, InTheMiddle) {
+TEST(RuntimeJoin, RankThatJoinsEarlyIsLeftOutOfLaterSteps) {
   on_ranks(3, [&](Runtime& runtime) {
     const int rank = runtime.rank();
     const int steps = 4 + 3 * rank;  // rank 2 is last
@@ -197,7 +197,7 @@ TEST(RuntimeJoin, InTheMiddle) {
   });
 }
 
-TEST(RuntimeThreads, SubmitFromManyAtOnce) {
+TEST(RuntimeThreads, ManyThreadsMaySubmitAtOnce) {
   on_ranks(2, [&](Runtime& runtime) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -212,7 +212,7 @@ TEST(RuntimeThreads, SubmitFromManyAtOnce) {
   });
 }
 
-TEST(RuntimePriority, UrgentWorkHasALaneOfItsOwn) {
+TEST(RuntimePriority, UrgentOperationsUseTheirOwnLane) {
   on_ranks(2, [&](Runtime& runtime) {
     for (int step = 0; step < 5; ++step) {
       std::vector<float> big(1U << 20, 1.0F);
@@ -304,7 +304,7 @@ TEST(RuntimeOperations, WaitForTheirInputAndTellOfTheirResult) {
   });
 }
 
-TEST(RuntimeOperations, AreToldOfWithoutAWait) {
+TEST(RuntimeOperations, CompletionIsReportedWithoutAWait) {
   on_ranks(2, [&](Runtime& runtime) {
     std::vector<float> a(10, 1.0F);
     std::vector<float> b(10, 1.0F);
@@ -344,7 +344,7 @@ TEST(RuntimeOperations, WaitsKeepTheirLimits) {
   });
 }
 
-TEST(RuntimeOperations, BringResultsElsewhereAndLeaveTheInput) {
+TEST(RuntimeOperations, SeparateOutputLeavesTheInputUnchanged) {
   on_ranks(2, [&](Runtime& runtime) {
     const auto rank = static_cast<float>(runtime.rank());
     for (int step = 0; step < 5; ++step) {
@@ -370,7 +370,7 @@ TEST(RuntimeOperations, BringResultsElsewhereAndLeaveTheInput) {
   });
 }
 
-TEST(RuntimeOperations, AllToAllOfSizesThatNobodyKnows) {
+TEST(RuntimeOperations, AllToAllAllocatesForUnknownSizes) {
   on_ranks(3, [&](Runtime& runtime) {
     const auto rank = static_cast<uint64_t>(runtime.rank());
     for (const char* name : {"x", "x", ""}) {

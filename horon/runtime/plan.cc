@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 
-// The next place in a bucket for elements of this size.
+// Rounds up to the next position in a bucket for elements of this size.
 uint64_t aligned(uint64_t count, size_t element) {
   const uint64_t step = std::max<uint64_t>(1, kAlignment / element);
   return (count + step - 1) / step * step;
@@ -26,14 +26,14 @@ uint64_t key_of(const Bucket& bucket, std::span<const TensorSpec> specs) {
   return key;
 }
 
-// Tensors that do not come in every step and are remembered.
+// Number of irregular tensors that are remembered.
 constexpr size_t kRemembered = 256;
 
 }  // namespace
 
 std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLimits& limits) {
   std::vector<Bucket> done;
-  std::vector<Bucket> open;  // at most one for each kind of tensors that fuse
+  std::vector<Bucket> open;  // at most one for each kind of tensors that can be fused
   const auto bytes = [&](const Bucket& bucket) {
     return bucket.count * size_of(specs[bucket.tensors.front()].dtype);
   };
@@ -107,8 +107,8 @@ void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::stri
     return found != place_.end() && known_[found->second].regular &&
            known_[found->second].round == round_;
   };
-  // The step begins anew. (What is not regular may be run after the last bucket of its step, and
-  // tells nothing.)
+  // The step begins again. (An irregular tensor may run after the last bucket of its step, so it
+  // shows nothing.)
   if (std::any_of(run.begin(), run.end(), has_run)) ++round_;
   for (const std::string& name : skipped) {
     Known& known = known_[place_.at(name)];
@@ -136,7 +136,7 @@ void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::stri
   forget();
 }
 
-// Those that have not come for longest, once there are twice as many as are remembered.
+// Forgets those not seen for longest, once there are twice as many as are remembered.
 void Plan::forget() {
   const auto passing = [](const Known& known) { return !known.regular && !known.declared; };
   std::vector<uint64_t> times;
@@ -183,7 +183,7 @@ void Plan::advance() {
   if (expected_ == 0) ++round_;
 }
 
-std::vector<std::string> Plan::passed_over(const std::string& last) const {
+std::vector<std::string> Plan::skipped_before(const std::string& last) const {
   std::vector<std::string> names;
   const int end = bucket_of(last);
   if (end < 0 || buckets_.empty()) return names;
@@ -195,21 +195,18 @@ std::vector<std::string> Plan::passed_over(const std::string& last) const {
   }
 }
 
-// Regular, and as it was declared.
-bool Plan::is_at_home(const Known& known) const {
-  if (!known.declared || !known.regular) return false;
-  const auto place = static_cast<size_t>(&known - known_.data());
-  return same_request(known.spec, declared_specs_[place]);
+bool Plan::Known::is_at_home(const std::vector<TensorSpec>& declared_as, size_t place) const {
+  return declared && regular && same_request(spec, declared_as[place]);
 }
 
-// The declared buckets, each cut where a tensor does not come.
+// Adds the declared buckets, split where a tensor does not occur.
 void Plan::add_declared(std::vector<TensorSpec>& regular, std::vector<Bucket>& buckets) const {
   for (size_t home = 0; home < declared_.size(); ++home) {
     const Bucket& whole = declared_[home];
     bool begins = true;
     for (size_t i = 0; i < whole.tensors.size(); ++i) {
       const Known& known = known_[whole.tensors[i]];
-      if (!is_at_home(known)) {
+      if (!known.is_at_home(declared_specs_, whole.tensors[i])) {
         begins = true;
         continue;
       }
@@ -227,14 +224,15 @@ void Plan::add_declared(std::vector<TensorSpec>& regular, std::vector<Bucket>& b
   }
 }
 
-// `after`: the regular tensor that was run last; what follows it is expected next.
+// `after`: the regular tensor that ran last; the one that follows it is expected next.
 void Plan::rebuild(const std::string& after, bool always) {
   std::vector<TensorSpec> regular;
   std::vector<Bucket> buckets;
   add_declared(regular, buckets);
   const size_t at_home = regular.size();
-  for (const Known& known : known_) {
-    if (known.regular && !is_at_home(known)) regular.push_back(known.spec);
+  for (size_t i = 0; i < known_.size(); ++i) {
+    if (known_[i].regular && !known_[i].is_at_home(declared_specs_, i))
+      regular.push_back(known_[i].spec);
   }
   if (always || regular != regular_) {
     regular_ = std::move(regular);

@@ -22,7 +22,7 @@ std::vector<TensorSpec> tensors(const std::string& names) {
   return specs;
 }
 
-TEST(Specs, ReadBack) {
+TEST(Specs, UnpackReturnsWhatWasPacked) {
   auto specs = tensors("ab");
   specs[0].prescale = 0.125;
   specs[1].root = 3;
@@ -61,7 +61,7 @@ TEST(Buckets, OnlyWhatFitsTogether) {
   EXPECT_EQ(buckets.back().tensors, (std::vector<size_t>{0, 5}));
 }
 
-TEST(Plans, GoRoundAndRound) {
+TEST(Plans, BucketsRepeatCyclically) {
   Plan plan({400, 800});
   plan.declare(tensors("abcde"));
   ASSERT_EQ(plan.buckets().size(), 3U);  // a, bc, de
@@ -74,7 +74,7 @@ TEST(Plans, GoRoundAndRound) {
   EXPECT_THROW(plan.declare(tensors("aa")), UsageError);
 }
 
-TEST(Plans, LearnAndForget) {
+TEST(Plans, NamesAreLearntAndForgotten) {
   Plan plan({1, 1});
   plan.learn(tensors("ab"), {});
   plan.learn(tensors("c"), {});
@@ -86,10 +86,10 @@ TEST(Plans, LearnAndForget) {
   const uint64_t version = plan.version();
   plan.learn(tensors("ab"), {"c"});  // c did not come
   EXPECT_NE(plan.version(), version);
-  EXPECT_FALSE(plan.is_regular("c"));
+  EXPECT_LT(plan.bucket_of("c"), 0);
   EXPECT_NE(plan.find("c"), nullptr);
   for (int i = 0; i < 4; ++i) plan.learn(tensors("c"), {});  // but comes again and again
-  EXPECT_TRUE(plan.is_regular("c"));
+  EXPECT_GE(plan.bucket_of("c"), 0);
   auto other = tensors("a");
   other[0].count = 7;
   plan.learn(other, {});
@@ -128,16 +128,16 @@ TEST(Plans, DeclaredTensorsKeepTheirPlaces) {
 }
 
 // Buckets may change in the middle of a step: what has been run in it is not missing.
-TEST(Plans, WhatHasRunInThisRoundIsNotPassedOver) {
+TEST(Plans, TensorsThatHaveRunInThisRoundAreNotSkipped) {
   Plan plan({1, 10000});
   plan.declare(tensors("abcde"));      // a, bcde
   plan.learn(tensors("abce"), {"d"});  // a, bc, e
   for (int i = 0; i < 3; ++i) plan.learn(tensors("d"), {});
   plan.learn(tensors("abcd"), {});  // a, bcde again; e is still to come
-  EXPECT_EQ(plan.passed_over("e"), (std::vector<std::string>{"e"}));
+  EXPECT_EQ(plan.skipped_before("e"), (std::vector<std::string>{"e"}));
   plan.learn(tensors("e"), {});
   plan.learn(tensors("a"), {});  // the next step
-  EXPECT_EQ(plan.passed_over("e"), (std::vector<std::string>{"b", "c", "d", "e"}));
+  EXPECT_EQ(plan.skipped_before("e"), (std::vector<std::string>{"b", "c", "d", "e"}));
 }
 
 TEST(Plans, ForgetNamesThatNeverComeAgain) {
@@ -147,14 +147,16 @@ TEST(Plans, ForgetNamesThatNeverComeAgain) {
     plan.learn({tensor("once" + std::to_string(i))}, {});
     if (i % 100 == 0) plan.learn(tensors("b"), {});  // comes now and then
   }
-  EXPECT_LT(plan.known(), 1000U);
+  int known = 0;
+  for (int i = 0; i < 5000; ++i) known += plan.find("once" + std::to_string(i)) != nullptr ? 1 : 0;
+  EXPECT_LT(known, 1000);
   EXPECT_EQ(plan.find("once0"), nullptr);
   EXPECT_NE(plan.find("once4999"), nullptr);
-  EXPECT_TRUE(plan.is_regular("a"));
-  EXPECT_TRUE(plan.is_regular("b"));
+  EXPECT_GE(plan.bucket_of("a"), 0);
+  EXPECT_GE(plan.bucket_of("b"), 0);
 }
 
-Report report(const std::string& names, bool stuck = false) {
+PendingReport report(const std::string& names, bool stuck = false) {
   return {tensors(names), stuck, true};
 }
 
@@ -171,15 +173,15 @@ TEST(Decisions, WhatAllHaveRunsInTheFirstRanksOrder) {
   const Decision decision = decide(std::vector{report("cab"), report("bxca")}, kRanks, plan);
   EXPECT_EQ(names_of(decision.run), "cab");
   EXPECT_TRUE(decision.progress);
-  Report again = report("x");
+  PendingReport again = report("x");
   again.fresh = false;
-  Report nothing;
+  PendingReport nothing;
   EXPECT_FALSE(decide(std::vector{nothing, again}, kRanks, plan).progress);
 }
 
 TEST(Decisions, MismatchesAreTheSameTextForAll) {
   const Plan plan({1, 1});
-  std::vector<Report> reports = {report("ab"), report("ab")};
+  std::vector<PendingReport> reports = {report("ab"), report("ab")};
   reports[1].pending[0].count = 7;
   const Decision decision = decide(reports, kRanks, plan);
   EXPECT_EQ(names_of(decision.run), "b");

@@ -1,5 +1,5 @@
-// What the runtime promises of operations that are not the plain named ones: unnamed ones, those on
-// the world, urgent ones, encoded ones, sets that ranks do not agree on.
+// What the runtime guarantees for operations other than plain named ones: unnamed ones, those on
+// world(), urgent ones, encoded ones, and sets on which ranks disagree.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -234,7 +234,7 @@ TEST(Unnamed, InputsAreNotWritten) {
   });
 }
 
-TEST(Unnamed, WorkInFlightAtTheEndEnds) {
+TEST(Unnamed, WorkInFlightEndsWhenTheRuntimeCloses) {
   auto world = make_local_world(2);
   Work work;
   Work behind;

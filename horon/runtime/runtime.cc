@@ -18,17 +18,17 @@
 
 namespace horon {
 
-RuntimeOptions runtime_options(const Knobs& knobs) {
+RuntimeOptions runtime_options(const JobSettings& job_settings) {
   RuntimeOptions options;
-  options.limits = {knobs.bytes("first_bucket_bytes"), knobs.bytes("bucket_bytes")};
-  options.chunk_bytes = knobs.bytes("chunk_bytes");
-  options.timeout = knobs.duration("stall_shutdown_time");
-  options.stall.warn_after = knobs.duration("stall_warning_time");
-  options.autotune_file = knobs.text("autotune_file");
-  options.timeline = knobs.text("timeline");
-  options.flight_folder = knobs.text("flight_folder").empty()
+  options.limits = {job_settings.bytes("first_bucket_bytes"), job_settings.bytes("bucket_bytes")};
+  options.chunk_bytes = job_settings.bytes("chunk_bytes");
+  options.timeout = job_settings.duration("stall_shutdown_time");
+  options.stall.warn_after = job_settings.duration("stall_warning_time");
+  options.autotune_file = job_settings.text("autotune_file");
+  options.timeline = job_settings.text("timeline");
+  options.flight_folder = job_settings.text("flight_folder").empty()
                               ? std::filesystem::temp_directory_path().string()
-                              : knobs.text("flight_folder");
+                              : job_settings.text("flight_folder");
   return options;
 }
 
@@ -74,11 +74,11 @@ BucketMemory Runtime::rebind(std::unique_ptr<Communicator> next, const RuntimeOp
   monitor_.reset();
   if (sets_.contains(0)) {  // else the last one failed before there was anything to inherit from
     past_ = counters();
-    past_.waited_us.clear();  // the ranks have other numbers now
+    past_.waited_us.clear();  // rank numbers have changed
     Set& old = *sets_.at(0);
     heirloom_ = {old.bulk->retire(), old.urgent->retire(), old.urgent_names, old.codec_memory};
   }
-  sets_.clear();  // groups go before their communicator
+  sets_.clear();  // sub-communicators are destroyed before the communicator
   try {
     recorder_->stop_timeline();
   } catch (const IoError& error) {
@@ -107,7 +107,7 @@ void Runtime::keep_tuning(const Tuning& found) const {
   }
 }
 
-// Rank 0's file counts; the others need not have it.
+// Rank 0's file decides; the others need not have it.
 void Runtime::begin_tuning() {
   if (options_.autotune_file.empty()) return;
   const std::string job = fmt::format("{} ranks, {}", world_->size(), world_->backend());
@@ -164,7 +164,7 @@ RankState Runtime::own_state() const {
 int Runtime::rank() const { return world_->rank(); }
 int Runtime::size() const { return world_->size(); }
 
-// Names on which the ranks have not agreed come to the bulk lane, where they meet.
+// Names that the ranks have not agreed on go to the bulk lane, where they meet.
 Lane& Runtime::Set::lane_of(const std::string& name) {
   const std::lock_guard lock(mutex);
   return urgent_names.contains(name) ? *urgent : *bulk;
@@ -199,11 +199,11 @@ std::shared_ptr<Lane> Runtime::make_lane(const std::shared_ptr<Set>& set, bool u
     if (const auto owner = at.lock()) owner->note_class(spec);
   };
   if (heirloom != nullptr) options.plan = urgent ? heirloom->urgent : heirloom->bulk;
-  return std::make_shared<Lane>(world_->group(set->ranks), options);
+  return std::make_shared<Lane>(world_->sub_communicator(set->ranks), options);
 }
 
-// Each lane and the unnamed operations have a group of their own: what runs in one does not hold up
-// the others, and each has one order.
+// Each lane and the unnamed operations have a sub-communicator of their own: they do not block each
+// other, and each has one order.
 std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks,
                                                 const Heirloom* heirloom) {
   auto set = std::make_shared<Set>();
@@ -224,7 +224,7 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks,
   const auto on_begin = [this] {
     if (monitor_) monitor_->wake();
   };
-  set->unnamed = std::make_shared<Sequence>(world_->group(ranks), moves,
+  set->unnamed = std::make_shared<Sequence>(world_->sub_communicator(ranks), moves,
                                             Ledger::Options{2, recorder_, on_begin});
   return set;
 }
@@ -246,8 +246,8 @@ BucketMemory Runtime::allocate_buckets(const std::vector<TensorSpec>& specs) {
   return memory;
 }
 
-// Both lanes, whatever there is for them: a rank that calls a tensor urgent must meet one that does
-// not. `kept`: both lanes go on with the plans that they had.
+// Declares to both lanes, even an empty list: a rank that calls a tensor urgent must meet one that
+// does not. `kept`: both lanes continue with their earlier plans.
 BucketMemory Runtime::declare(Set& set, const std::vector<TensorSpec>& specs, bool& kept) {
   BucketMemory memory;
   memory.views.resize(specs.size());
@@ -272,7 +272,7 @@ BucketMemory Runtime::declare(Set& set, const std::vector<TensorSpec>& specs, bo
   return memory;
 }
 
-// Everywhere at once: the others may be at any of them.
+// Joins everywhere at once: the others may be at any of them.
 int Runtime::join(int number) {
   const auto set = find_set(number);
   set->bulk->require_idle("join");
@@ -286,13 +286,13 @@ int Runtime::join(int number) {
     }));
   const int last = set->bulk->join();
   for (auto& other : others) other.get();
-  // Those that joined first do not know what the others agreed on since.
+  // Ranks that joined first do not know what the others have agreed on since.
   const std::lock_guard lock(set->mutex);
   set->urgent_names = set->declared_urgent;
   return last;
 }
 
-// The same on all ranks, or UsageError on all. What they have in common.
+// Compares a list on all ranks: returns the common list, or UsageError on all.
 std::vector<int64_t> Runtime::compare(const std::string& doing, std::vector<int64_t> mine) const {
   const Gathered all =
       world_->all_gather(view_of(mine), {.name = doing, .timeout = options_.timeout});
@@ -316,7 +316,7 @@ std::vector<int64_t> Runtime::compare(const std::string& doing, std::vector<int6
 int Runtime::add_process_set(const std::vector<int>& ranks) {
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
-  // An empty list would be taken for that of a rank that has joined.
+  // An empty list would look like that of a rank that has joined.
   compare("add_process_set", sorted.empty() ? std::vector<int64_t>{-1}
                                             : std::vector<int64_t>(sorted.begin(), sorted.end()));
   require(!sorted.empty() && sorted.front() >= 0 && sorted.back() < world_->size() &&
@@ -331,7 +331,7 @@ int Runtime::add_process_set(const std::vector<int>& ranks) {
 
 bool Runtime::remove_process_set(int set) {
   compare("remove_process_set", {set});
-  std::shared_ptr<Set> removed;  // its threads end without our lock
+  std::shared_ptr<Set> removed;  // its threads end after our lock is released
   const std::lock_guard lock(mutex_);
   const auto found = sets_.find(set);
   if (set == 0 || found == sets_.end()) return false;
@@ -354,7 +354,7 @@ std::vector<int> Runtime::process_sets() const {
   return numbers;
 }
 
-// Barriers end at nearly the same moment everywhere; the middle one of several is near enough.
+// Barriers end at nearly the same moment on all ranks; the median of several is accurate enough.
 void Runtime::start_timeline(const std::string& path) {
   std::vector<int64_t> sync;
   for (int i = 0; i < 9; ++i) {

@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 #include "horon/comm/communicator.h"
 #include "horon/runtime/lane.h"
 #include "horon/runtime/sequence.h"
@@ -15,72 +15,82 @@
 
 namespace horon {
 
-// How an operation is to be done. Must be equal on all ranks.
+// Options of one named operation. Equal on all ranks, except ready and done.
 struct NamedOptions {
   ReduceOp op = ReduceOp::kSum;
   Reduction reduction = Reduction::kFast;
-  double prescale = 1.0;   // factor on what goes in
-  double postscale = 1.0;  // factor on what comes out
-  int priority = 0;        // above 0: urgent. Overtakes what is not, even between chunks of a
-                           // transfer, from the second time on that the name comes
+  double prescale = 1.0;   // factor on the input
+  double postscale = 1.0;  // factor on the output
+  // An urgent operation overtakes those that are not, even between chunks of a transfer, from the
+  // second use of its name on.
+  int priority = 0;        // above 0: urgent
   int set = 0;             // process set; 0: all ranks
-  std::string codec = {};  // f32 all-reduce, sum or average: what travels instead (codec/codec.h)
-  uint64_t tag = 0;        // whatever else must be equal on all ranks: a hash of a shape, ...
-  // Averages are over all ranks of the set; else over those that contribute, which are fewer while
-  // others have joined.
+  std::string codec = {};  // f32 all-reduce (sum, average): compresses the transfer (codec/codec.h)
+  uint64_t tag = 0;  // anything else that must be equal on all ranks, e.g. the hash of a shape
+  // Averages are over all ranks of the set; otherwise over the contributing ranks, which are fewer
+  // while others have joined.
   bool over_members = false;
-  // Of each rank's own: called on the thread that runs the operation, before its input is read and
-  // when its result is there, before the Work is over. They must not wait for operations. May be
-  // null.
+  // Callbacks of this rank, called on the thread that runs the operation: before its input is read,
+  // and when its result is available but the Work has not ended. They must not wait for operations.
+  // May be null.
   std::function<void()> ready = {};
   std::function<void()> done = {};
-  // For codecs that go by it: which step of the optimizer this is a part of. It is the caller's,
-  // who keeps it with the weights: so it survives a resume, is right for a rank that comes later,
-  // and for tensors that do not come in every step; a count of ours would be none of that.
+  // For codecs that depend on it: the optimizer step that this belongs to. The caller counts and
+  // saves it with the weights, so it is right after a resume, for ranks that start later, and for
+  // tensors that do not occur in every step.
   std::optional<uint64_t> step = {};
 };
 
+// Options of a Runtime. `chunk_bytes` and `limits` equal on all ranks.
 struct RuntimeOptions {
   PlanLimits limits;
   uint64_t chunk_bytes =
-      16U << 20;  // larger transfers are cut, so that urgent ones overtake; 0: never
+      16U << 20;  // larger transfers are split so that urgent ones can overtake; 0: never
 
   Milliseconds timeout{600'000};  // longest wait for ranks that are alive but late
-  // Shared by all ranks: with it, waits are explained, and ranks that went silent end them. May be
+  // Shared by all ranks. With a store, long waits are explained and silent ranks end them. May be
   // null.
   std::shared_ptr<Store> store;
   StallMonitor::Options stall;
   std::function<void(const std::string& line)> warn;  // default: the log
-  std::string timeline;       // path: start_timeline() from the beginning; empty: no
-  std::string flight_folder;  // for the last operations after an error; empty: nowhere
-  int codec_threads = 0;      // 0: as many as there are cores for this rank, at most 4
-  CodecRegistry codecs;       // one's own are added here; equal on all ranks
-  // Bucket sizes and codec threads are tried on the first steps, and the best is kept here for the
-  // next run. Not for declared tensors: their memory is handed out. Empty: off.
+  std::string timeline;       // path: start_timeline() in the constructor; empty: none
+  std::string flight_folder;  // receives the last operations after an error; empty: none
+  int codec_threads = 0;      // 0: the cores of this rank, at most 4
+  CodecRegistry codecs;       // add your own; equal on all ranks
+  // Tries bucket sizes and codec threads in the first steps and stores the best in this file for
+  // the next run. Not for declared tensors, whose memory is already in use. Empty: off.
   std::string autotune_file;
 };
 
-// As the settings say: buckets, stalls, where the last operations go.
-RuntimeOptions runtime_options(const Knobs& knobs);
+// Options from the settings of the job: buckets, stall times, flight folder.
+RuntimeOptions runtime_options(const JobSettings& job_settings);
 
-// Memory for the buckets of declared tensors, and where in it each tensor lies.
+// Memory for the buckets of declared tensors, and the view of each tensor in it. Owned by the
+// caller.
 struct BucketMemory {
   std::vector<OwnedBuffer> buckets;
-  std::vector<BufferView> views;  // of each tensor, in the order in which they were declared
+  std::vector<BufferView> views;  // one per tensor, in the order of declaration
 };
 
-// Named operations, asynchronous, from any thread: ranks may submit them in any order. The first
-// time ranks agree; a step that repeats runs without a word between them, in buckets (plan.h).
-// Buffers stay valid until the Work is over. A name is in flight once at a time. Unnamed operations
-// ("") run in the order of their calls, which must be the same on all ranks, as do those on
-// world(); waits for them are explained, traced and counted like the others. Nothing overtakes
-// among them, so their priority means nothing, and ranks need not agree on it.
+// Asynchronous named operations. Ranks may submit them in any order: the first time they agree on
+// an order; a step that repeats runs with no negotiation messages, in buckets (plan.h).
 //
-// Errors: as Communicator's; every mismatch is the same UsageError on every rank, and the runtime
-// works on. After PeerLostError or TimeoutError make a new communicator, and rebind() or make a new
-// runtime.
+//   horon::Runtime& runtime = session.runtime();
+//   runtime.all_reduce("loss", horon::view_of(losses), {.op = horon::ReduceOp::kAverage}).wait();
+//
+// Thread-safe, unless a method says otherwise. Buffers stay valid until the Work ends. A name is in
+// flight once at a time. Unnamed operations ("") run in the order of their calls, which must be the
+// same on all ranks, as do those on world(). Long waits for them are explained, traced and counted
+// like the others; they never overtake each other, so their priority has no effect and may differ.
+//
+// Errors: as Communicator's. A mismatch is the same UsageError on every rank, and the runtime
+// continues. After PeerLostError or TimeoutError make a new communicator and rebind(), or make a
+// new runtime.
+//
+// A facade: many methods, no logic of its own; it finds the process set and the lane (lane.h).
 class Runtime {
  public:
+  // `world` is owned by the runtime. All ranks of it make one.
   explicit Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options = {});
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -91,17 +101,18 @@ class Runtime {
   Communicator& world() const { return *world_; }
 
   Work all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
-  // The same from one place to another of the same size.
+  // Reads `in` and writes `out`, which has the same size.
   Work all_reduce(const std::string& name, BufferView in, BufferView out,
                   const NamedOptions& options = {});
-  // All of them or none, under one name.
+  // Several tensors under one name: all of them run or none.
   Work all_reduce(const std::string& name, const std::vector<BufferView>& parts,
                   const NamedOptions& options = {});
-  // The same for operations of any kind but all-to-all; reductions and factors as options say.
+  // The same for operations of any kind except all-to-all; `options` has the reductions and
+  // factors.
   Work group(const std::string& name, std::vector<Request> items, const NamedOptions& options = {});
   Work all_reduce(const std::string& name, const ExactSum& sum, BufferView out,
                   const NamedOptions& options = {});
-  // Where there is an `in`, it is not changed, prescale or not.
+  // Operations with an `in` do not change it, even with a prescale.
   Work reduce_scatter(const std::string& name, BufferView in, BufferView out,
                       std::vector<uint64_t> counts = {}, const NamedOptions& options = {});
   Work all_gather(const std::string& name, BufferView in, Gathered& gathered,
@@ -110,84 +121,85 @@ class Runtime {
                   const NamedOptions& options = {});
   Work broadcast(const std::string& name, BufferView data, int root,
                  const NamedOptions& options = {});
-  // `in` is read on the root.
+  // `in` is read only on the root.
   Work broadcast(const std::string& name, BufferView in, BufferView out, int root,
                  const NamedOptions& options = {});
   Work all_to_all(const std::string& name, BufferView in, std::vector<uint64_t> sends,
                   BufferView out, std::vector<uint64_t> receives, const NamedOptions& options = {});
-  // As much is received as the others send.
+  // The sizes to receive are those that the other ranks send.
   Work all_to_all(const std::string& name, BufferView in, std::vector<uint64_t> sends,
                   Gathered& gathered, const NamedOptions& options = {});
   Work barrier(const std::string& name, const NamedOptions& options = {});
 
-  // Blocking, on this thread if nothing is queued.
+  // Blocks; runs on the calling thread if nothing is queued.
   void run_all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
 
-  // All ranks, the same: what every step brings, in the order in which it becomes ready. Tensors
-  // whose bytes lie in the views are reduced in place, without a copy. Where the device of a spec
-  // is one, its bucket lies there; urgent ones have buckets of their own.
+  // Declares the tensors of every step, in the order in which they become ready; all ranks pass the
+  // same list. Tensors whose bytes lie in the views are reduced in place, without a copy. A bucket
+  // lies on the device of its specs; urgent tensors have buckets of their own.
   BucketMemory allocate_buckets(const std::vector<TensorSpec>& specs);
   // The spec of a tensor that will be all-reduced with these options.
   TensorSpec declared_spec(const std::string& name, BufferView like,
                            const NamedOptions& options) const;
 
-  // Goes on over another communicator: after a failure, or when ranks come and go. All ranks of
-  // `next`; newcomers make a Runtime and declare the same (allocate_buckets, of nothing if nothing
-  // is declared) instead. What is in flight ends with an Error; nobody else may call meanwhile.
-  // Names and their order are kept: if all ranks know the same ones, nothing has to be agreed on
-  // again. Declared tensors get memory anew, in the order in which they were declared; that of
-  // before stays valid until it is let go, but nothing is reduced there any more. Other process
-  // sets than 0 are gone, and the next one is number 1 again. Counters go on.
+  // Continues over another communicator, after a failure or when ranks come and go. All ranks of
+  // `next` call it; new ranks make a Runtime and declare the same tensors instead
+  // (allocate_buckets, with an empty list if there are none). Operations in flight end with an
+  // Error; no other thread may call meanwhile. Names and their order are kept: if all ranks know
+  // the same ones, no agreement is needed. Declared tensors get new memory, in the order of
+  // declaration; the old memory stays valid while it is owned but is no longer reduced. All process
+  // sets except 0 are removed, and the next one is number 1 again. Counters continue.
   BucketMemory rebind(std::unique_ptr<Communicator> next, const RuntimeOptions& options);
 
-  // Takes part with nothing, in whatever the others do there, until all ranks of the set have
-  // joined; the last one that did. With set 0 that includes operations on world(). Nothing of ours
-  // may be in flight in the set. Tensors that were not declared are agreed on anew afterwards.
+  // Contributes nothing to the operations of the set until all its ranks have joined. Returns the
+  // rank that joined last. Set 0 includes operations on world(). Nothing of this rank may be in
+  // flight in the set. Tensors that were not declared are agreed on again afterwards.
   int join(int set = 0);
 
-  // All ranks, in the same order: a set of ranks that operate among themselves. Its number is the
-  // same everywhere; operations on it are for its members. UsageError on all if they name different
-  // ranks, or if one has joined.
+  // Makes a set of ranks with operations of their own. All ranks call it in the same order; its
+  // number is the same on all. Only members may use it. UsageError on all ranks if the lists differ
+  // or a rank has joined.
   int add_process_set(const std::vector<int>& ranks);
-  // All ranks, the same set. Nothing may be in flight on it. False if there is none (or it is 0).
+  // All ranks, with the same set; nothing may be in flight on it. False if it does not exist or is
+  // 0.
   bool remove_process_set(int set);
   std::vector<int> process_set(int set) const;
   std::vector<int> process_sets() const;  // their numbers
 
-  // What codecs keep on this rank for the tensors of the set (codec_state.h): to be kept with the
-  // weights, and given to a later runtime before its first step. Nothing of the set may be in
-  // flight. Empty if no codec keeps anything.
+  // The codec state of this rank for the tensors of the set (codec_state.h): save it with the
+  // weights and restore it in a later runtime before its first step. Nothing of the set may be in
+  // flight. Empty if no codec keeps any.
   CodecStates save_codec_state(int set = 0) const;
-  // Instead of what is there. Error (exit code 13) for damaged bytes: then nothing has changed. A
-  // tensor that then comes with another codec or size is a UsageError (13).
+  // Replaces the codec state. Error (exit code 13) for damaged bytes; then nothing has changed. A
+  // tensor that is later submitted with another codec or size is a UsageError (exit code 13).
   void restore_codec_state(const CodecStates& states, int set = 0);
 
   RuntimeCounters counters() const;
 
-  // All ranks: from now on each writes what it does to `path`.RANK; `horon trace merge` makes one
-  // file of them. Stopping is each rank's own; the destructor does it, too.
+  // Starts writing operations to `path`.RANK; `horon trace merge` combines the files. All ranks
+  // call start_timeline(); each may stop by itself, and the destructor stops, too.
   void start_timeline(const std::string& path);
   void stop_timeline() { recorder_->stop_timeline(); }
-  // The last operations of this rank, for people.
+  // The last operations of this rank, as text.
   std::string describe_last() const { return recorder_->describe(); }
-  // The same into a file of its own in flight_folder; says where through warn. Nothing without a
-  // folder.
+  // Writes describe_last() to a file of its own in flight_folder and reports the path through warn.
+  // Does nothing without a folder.
   void dump_last() const;
 
  private:
   struct Set {
     std::vector<int> ranks;
-    std::shared_ptr<Lane> bulk;                    // null: we are not in it
-    std::shared_ptr<Lane> urgent;                  // what has a priority
-    std::shared_ptr<Sequence> unnamed;             // what has no name
-    std::shared_ptr<CodecMemory> codec_memory;     // of the three
+    std::shared_ptr<Lane> bulk;                    // null: this rank is not a member
+    std::shared_ptr<Lane> urgent;                  // operations with a priority
+    std::shared_ptr<Sequence> unnamed;             // operations without a name
+    std::shared_ptr<CodecMemory> codec_memory;     // shared by the three
     std::mutex mutex;                              // guards the two below
-    std::unordered_set<std::string> urgent_names;  // on which the ranks have agreed
+    std::unordered_set<std::string> urgent_names;  // agreed on by all ranks
     std::unordered_set<std::string> declared_urgent;
     Lane& lane_of(const std::string& name);
     void note_class(const TensorSpec& spec);
   };
-  struct Heirloom {  // of what ran over one communicator for what runs over the next
+  struct Heirloom {  // what rebind() takes from one communicator to the next
     Plan bulk{PlanLimits{}};
     Plan urgent{PlanLimits{}};
     std::unordered_set<std::string> urgent_names;
@@ -218,9 +230,9 @@ class Runtime {
   std::map<int, std::shared_ptr<Set>> sets_;
   int next_set_ = 0;
   std::vector<TensorSpec> declared_;       // in the caller's order
-  RuntimeCounters past_;                   // of what ran over earlier communicators
-  std::vector<uint64_t> tries_;            // for the lanes that are made
-  std::unique_ptr<StallMonitor> monitor_;  // last: uses all the others
+  RuntimeCounters past_;                   // of earlier communicators
+  std::vector<uint64_t> tries_;            // bucket sizes to try in new lanes
+  std::unique_ptr<StallMonitor> monitor_;  // last: uses all other members
 };
 
 }  // namespace horon

@@ -141,7 +141,7 @@ TEST(RuntimeBuckets, WhatLiesBetweenTensorsIsNotTouched) {
   });
 }
 
-TEST(RuntimeSteps, TensorsComeAndGo) {
+TEST(RuntimeSteps, TensorsMayBeMissingInSomeSteps) {
   on_ranks(3, [&](Runtime& runtime) {
     for (int step = 0; step < 60; ++step) {
       const int count = 10 + step % 4;  // the last ones do not come in every step
@@ -308,7 +308,7 @@ std::string close_under(const std::string& name) {
   return "nothing";
 }
 
-TEST(RuntimeEnd, WorkInFlightEndsWithAnErrorAndWithoutAHang) {
+TEST(RuntimeEnd, WorkInFlightFailsWithoutAHang) {
   for (const char* name : {"never", ""}) {
     const std::string learnt = close_under(name);
     EXPECT_NE(learnt.find("rank 0 closed the communicator"), std::string::npos) << learnt;

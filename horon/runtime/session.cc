@@ -16,29 +16,29 @@ std::shared_ptr<StopOnSignal> take_signals(bool wanted) {
 }  // namespace
 
 Session::Session(const SessionOptions& options)
-    : knobs_(options.knobs),
+    : job_settings_(options.job_settings),
       signals_(take_signals(options.takes_signals)),
-      place_(join_world(options.knobs)),
+      membership_(enter_job(options.job_settings)),
       codecs_(options.codecs) {
-  if (!place_.store) place_.store = make_memory_store();  // a process alone
+  if (!membership_.store) membership_.store = make_memory_store();  // a single process
   if (options.connects) connect(options.device);
 }
 
-Session::Session(const World& place, int generation, const SessionOptions& options)
-    : knobs_(options.knobs),
+Session::Session(const Membership& place, int generation, const SessionOptions& options)
+    : job_settings_(options.job_settings),
       signals_(take_signals(options.takes_signals)),
-      place_(place),
+      membership_(place),
       generation_(generation),
       codecs_(options.codecs) {
-  if (!place_.store && place_.size == 1) place_.store = make_memory_store();
+  if (!membership_.store && membership_.size == 1) membership_.store = make_memory_store();
   if (options.connects) connect(options.device);
 }
 
 Session::Session(std::unique_ptr<Communicator> world, const RuntimeOptions& options) {
-  place_.rank = world->rank();
-  place_.size = world->size();
-  place_.store = options.store;
-  place_.store_rank = options.stall.store_rank;
+  membership_.rank = world->rank();
+  membership_.size = world->size();
+  membership_.store = options.store;
+  membership_.store_rank = options.stall.store_rank;
   runtime_ = std::make_unique<Runtime>(std::move(world), options);
 }
 
@@ -46,20 +46,20 @@ Session::~Session() = default;
 
 std::unique_ptr<Communicator> Session::make_world(
     const std::shared_ptr<DeviceRuntime>& device) const {
-  BootstrapInfo info = bootstrap_info(place_, knobs_);
+  BootstrapInfo info = bootstrap_info(membership_, job_settings_);
   info.device = device;
-  // Ranks of another generation are numbered anew, and so is what they have made.
+  // Each generation numbers its ranks and names anew, so its communicators need other names.
   info.name = generation_ == 0 ? name_ : fmt::format("{}/generation/{}", name_, generation_);
   return make_communicator(info);
 }
 
 RuntimeOptions Session::runtime_settings(const Communicator& world) const {
-  RuntimeOptions options = runtime_options(knobs_);
+  RuntimeOptions options = runtime_options(job_settings_);
   options.store = world.store();
   options.codecs = codecs_;
   if (generation_ > 0 && !options.timeline.empty())
     options.timeline += fmt::format(".generation{}", generation_);
-  options.stall.store_rank = place_.store_rank;
+  options.stall.store_rank = membership_.store_rank;
   return options;
 }
 
@@ -79,11 +79,11 @@ Runtime& Session::runtime() const {
 
 std::unique_ptr<Session> Session::replica(int index, int of) {
   require(index >= 0 && index < of, fmt::format("replica {} of {} makes no sense", index, of));
-  World place = place_;
-  place.rank = place_.rank * of + index;
-  place.size = place_.size * of;
+  Membership place = membership_;
+  place.rank = membership_.rank * of + index;
+  place.size = membership_.size * of;
   SessionOptions options;
-  options.knobs = knobs_;
+  options.job_settings = job_settings_;
   options.connects = false;
   options.codecs = codecs_;
   auto session = std::make_unique<Session>(place, generation_, options);
@@ -98,11 +98,11 @@ double Session::sum(double value) const {
   return values[0];
 }
 
-BucketMemory Session::renew(const World& next, int generation) {
+BucketMemory Session::renew(const Membership& next, int generation) {
   require(generation > generation_,
           fmt::format("generation {} does not come after {}", generation, generation_));
   Runtime& runtime = this->runtime();
-  place_ = next;
+  membership_ = next;
   generation_ = generation;
   auto world = make_world(device_);
   const RuntimeOptions settings = runtime_settings(*world);

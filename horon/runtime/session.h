@@ -4,96 +4,108 @@
 #include <memory>
 #include <string>
 
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 #include "horon/base/signal.h"
-#include "horon/comm/join.h"
+#include "horon/comm/enter_job.h"
 #include "horon/comm/once.h"
 #include "horon/runtime/runtime.h"
 
 namespace horon {
 
+// Options of a Session.
 struct SessionOptions {
-  Knobs knobs = Knobs::resolve({}, process_env, "");  // environment, and the file it names
-  // SIGTERM and SIGINT ask for a stop (signals()->token()), SIGUSR1 writes the last operations.
-  // Until leave_at_once(false) the first one ends the process with 75: while there is nothing to
-  // commit. Make such a session before other threads start.
+  JobSettings job_settings =
+      JobSettings::resolve({}, process_env, "");  // environment, and the file in HORON_CONFIG
+  // Handles signals: SIGTERM and SIGINT request a stop (signals()->token()), SIGUSR1 writes the
+  // last operations. Until leave_at_once(false) is called, i.e. while there is nothing to save, the
+  // first SIGTERM or SIGINT ends the process with exit code 75. Make such a session before other
+  // threads start.
   bool takes_signals = false;
-  bool connects = true;  // false: connect() is called later
-  CodecRegistry codecs;  // by name; add those of your own
+  bool connects = true;  // false: call connect() later
+  CodecRegistry codecs;  // by name; add your own
   std::shared_ptr<DeviceRuntime> device;
 };
 
-// One rank of a job, whoever started it (`horon run`, mpirun, srun, TF_CONFIG, or alone: rank 0 of
-// 1): its settings, its number, the store where ranks meet, and once it is connected the runtime
-// over the communicator of all ranks. First thing in main(), on all processes together; a process
-// may have several, one after the other or beside each other, all processes in the same order.
+// One rank of a job, whatever started it (`horon run`, mpirun, srun, TF_CONFIG, or alone: rank 0 of
+// 1): its settings, its rank number, the store, and, once connected, the runtime over the
+// communicator of all ranks.
 //
-// What is in here can be lost and made anew (renew): one generation after the other. What a program
-// trains (parameters, optimizer, position) is not in here and survives. Errors as join_world's,
-// make_communicator's and Runtime's.
+//   horon::Session session;
+//   if (session.is_first()) std::printf("%d ranks\n", session.size());
+//
+// Make it first in main(), in all processes. A process may have several, one after another or at
+// the same time, all processes in the same order. The session owns communicator and runtime. One
+// thread makes, connects and renews it; any thread may use the runtime.
+//
+// Its contents can be lost and made again (renew), one generation after another; what a program
+// trains (parameters, optimizer, position) is not part of it and survives. Errors: as those of
+// enter_job, make_communicator and Runtime.
+//
+// A facade: many methods, no logic of its own.
 class Session {
  public:
   Session() : Session(SessionOptions{}) {}
   explicit Session(const SessionOptions& options);
-  // Of ranks that are no processes: they have met already.
+  // For ranks that are threads or connected otherwise: takes a communicator.
   explicit Session(std::unique_ptr<Communicator> world, const RuntimeOptions& options = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  const Knobs& knobs() const { return knobs_; }
-  int rank() const { return place_.rank; }
-  int size() const { return place_.size; }
+  const JobSettings& job_settings() const { return job_settings_; }
+  int rank() const { return membership_.rank; }
+  int size() const { return membership_.size; }
   bool is_first() const { return rank() == 0; }
-  const std::shared_ptr<Store>& store() const { return place_.store; }  // also for one rank
-  StopOnSignal* signals() const { return signals_.get(); }              // null: not taken
+  const std::shared_ptr<Store>& store() const { return membership_.store; }  // also for one rank
+  StopOnSignal* signals() const { return signals_.get(); }  // null: signals are not handled
 
-  // All ranks, once: compares the settings that must be alike, makes communicator and runtime.
+  // All ranks, once: compares the settings that must be equal, makes communicator and runtime.
   void connect(std::shared_ptr<DeviceRuntime> device = nullptr);
   bool is_connected() const { return runtime_ != nullptr; }
-  // This process as `of` ranks instead of one, each with a session of its own, not connected yet;
-  // all processes with the same `of`. This one is then for signals, store and settings only, and
-  // outlives the others.
+  // Makes one of `of` ranks that this process holds instead of one, each with its own session, not
+  // yet connected. All processes pass the same `of`. This session then serves only signals, store
+  // and settings, and must outlive the others.
   std::unique_ptr<Session> replica(int index, int of);
 
-  // Below: connected.
+  // The methods below require a connected session.
   Runtime& runtime() const;
   Communicator& world() const { return runtime().world(); }
   const Topology& topology() const { return world().topology(); }
   int local_rank() const { return topology().local_rank; }  // among the ranks of this host
   int local_size() const { return topology().local_size; }
-  int cross_rank() const { return topology().cross_rank; }  // of this host among the hosts
+  int cross_rank() const { return topology().cross_rank; }  // number of this host
   int cross_size() const { return topology().cross_size; }
   void barrier() const { world().barrier({.name = "session"}); }
-  double sum(double value) const;  // of all ranks
-  // One rank of each host does it, the others wait; if it fails anywhere, all throw.
+  double sum(double value) const;  // over all ranks; all ranks call it
+  // One rank of each host runs the action, the others wait; if it fails anywhere, all throw.
   void once_per_host(const std::function<void()>& action) const {
     horon::once_per_host(world(), action);
   }
 
-  // How often it was renewed.
+  // The number of renewals.
   int generation() const { return generation_; }
-  // After a failure, or when ranks come and go: the ranks that are left (or came) meet anew, in
-  // `next` places, compare their settings, and the runtime goes on over a new communicator
-  // (Runtime::rebind). All of them, with the same `generation`, above this one's. Newcomers make a
-  // session with that place and generation instead. Memory for what was declared, anew.
-  BucketMemory renew(const World& next, int generation);
-  // A newcomer.
-  Session(const World& place, int generation, const SessionOptions& options);
+  // Continues after a failure or when ranks come and go: the remaining and new ranks connect again,
+  // with the ranks in `next`, compare their settings, and the runtime continues over a new
+  // communicator (Runtime::rebind). All of them call it with the same `generation`, which must be
+  // higher than this one's. New ranks make a session with that membership and generation instead.
+  // Returns new memory for the declared tensors.
+  BucketMemory renew(const Membership& next, int generation);
+  // For a rank that comes in at a later generation.
+  Session(const Membership& place, int generation, const SessionOptions& options);
 
  private:
   std::unique_ptr<Communicator> make_world(const std::shared_ptr<DeviceRuntime>& device) const;
   RuntimeOptions runtime_settings(const Communicator& world) const;
 
-  Knobs knobs_;
+  JobSettings job_settings_;
   std::string name_ = "world";             // of its communicators
-  std::shared_ptr<StopOnSignal> signals_;  // first of what has threads
-  World place_;
+  std::shared_ptr<StopOnSignal> signals_;  // before every member that has threads
+  Membership membership_;
   int generation_ = 0;
   CodecRegistry codecs_;
   std::shared_ptr<DeviceRuntime> device_;
   std::unique_ptr<Runtime> runtime_;
-  std::shared_ptr<void> dumps_;  // while it lives, SIGUSR1 asks the runtime
+  std::shared_ptr<void> dumps_;  // SIGUSR1 calls the runtime while this exists
 };
 
 }  // namespace horon

@@ -166,8 +166,8 @@ TEST(Rebind, ProcessSetsAreMadeAgain) {
   });
 }
 
-World place_of(int rank, int size, const std::shared_ptr<Store>& store) {
-  World place;
+Membership membership_of(int rank, int size, const std::shared_ptr<Store>& store) {
+  Membership place;
   place.rank = rank;
   place.size = size;
   place.store = store;
@@ -183,7 +183,7 @@ TEST(Session, IsRenewedInGenerationsAndComparesSettingsInEach) {
     std::vector<float> other(7);
     BucketMemory memory;
     if (rank < 2) {
-      session = std::make_unique<Session>(place_of(rank, 2, store), 0, options);
+      session = std::make_unique<Session>(membership_of(rank, 2, store), 0, options);
       memory = session->runtime().allocate_buckets(kDeclared);
       run_step(session->runtime(), memory, other);
       session->barrier();
@@ -192,10 +192,10 @@ TEST(Session, IsRenewedInGenerationsAndComparesSettingsInEach) {
     for (int generation = 1; generation <= 2; ++generation) {
       try {
         if (rank < 2) {
-          memory = session->renew(place_of(rank, 3, store), generation);
+          memory = session->renew(membership_of(rank, 3, store), generation);
         } else {
-          options.knobs.set("bucket_bytes", generation == 1 ? "1MB" : "25MB", "test");
-          session = std::make_unique<Session>(place_of(rank, 3, store), generation, options);
+          options.job_settings.set("bucket_bytes", generation == 1 ? "1MB" : "25MB", "test");
+          session = std::make_unique<Session>(membership_of(rank, 3, store), generation, options);
           memory = session->runtime().allocate_buckets(kDeclared);
         }
       } catch (const UsageError& error) {
@@ -210,7 +210,7 @@ TEST(Session, IsRenewedInGenerationsAndComparesSettingsInEach) {
     run_step(session->runtime(), memory, other);
     expect_sum(memory, other, 6);
     if (rank < 2) {
-      EXPECT_THROW(session->renew(place_of(rank, 3, store), 2), UsageError);
+      EXPECT_THROW(session->renew(membership_of(rank, 3, store), 2), UsageError);
     }
     session->barrier();
   });
@@ -222,10 +222,10 @@ TEST(Session, HasATimelineForEachGeneration) {
   const auto store = make_memory_store();
   on_threads(2, [&](int rank) {
     SessionOptions options;
-    options.knobs.set("timeline", folder.path() + "/t", "test");
-    Session session(place_of(rank, 2, store), 0, options);
+    options.job_settings.set("timeline", folder.path() + "/t", "test");
+    Session session(membership_of(rank, 2, store), 0, options);
     session.barrier();
-    session.renew(place_of(1 - rank, 2, store), 1);  // they change places
+    session.renew(membership_of(1 - rank, 2, store), 1);  // they change places
     session.barrier();
     const std::string last = session.runtime().describe_last();
     EXPECT_NE(last.find(fmt::format("of rank {}", 1 - rank)), std::string::npos) << last;
@@ -242,8 +242,8 @@ TEST(Session, HasATimelineForEachGeneration) {
 TEST(Session, HasAStoreAlsoAlone) {
   for (const char* backend : {"auto", "self", "shm", "gloo", "hier"}) {
     SessionOptions options;
-    options.knobs.set("backend", backend, "test");
-    const Session alone(World{}, 0, options);
+    options.job_settings.set("backend", backend, "test");
+    const Session alone(Membership{}, 0, options);
     EXPECT_EQ(alone.sum(3), 3) << backend;
     alone.store()->set("key", "value", Deadline::after(Milliseconds(1000)));
     EXPECT_EQ(alone.store()->get("key", Deadline::after(Milliseconds(1000))), "value");
@@ -254,8 +254,8 @@ TEST(Session, OneProcessHasSeveralBesideEachOther) {
   const auto store = make_memory_store();
   on_threads(2, [&](int rank) {
     const SessionOptions options;
-    Session one(place_of(rank, 2, store), 0, options);
-    Session other(place_of(rank, 2, store), 0, options);
+    Session one(membership_of(rank, 2, store), 0, options);
+    Session other(membership_of(rank, 2, store), 0, options);
     std::vector<float> data(3, 1.0F);
     std::vector<float> more(3, 10.0F);
     // The same name in both, in different orders.
@@ -277,7 +277,7 @@ TEST(Session, AProcessCanBeSeveralRanks) {
   on_threads(2, [&](int process) {
     SessionOptions options;
     options.connects = false;
-    Session whole(place_of(process, 2, store), 0, options);
+    Session whole(membership_of(process, 2, store), 0, options);
     EXPECT_FALSE(whole.is_connected());
     EXPECT_THROW(whole.runtime(), UsageError);
     std::vector<std::unique_ptr<Session>> replicas;
@@ -297,7 +297,7 @@ TEST(Session, AProcessCanBeSeveralRanks) {
 TEST(Session, AlonePutsItsReplicasTogether) {
   SessionOptions options;
   options.connects = false;
-  Session alone(World{}, 0, options);
+  Session alone(Membership{}, 0, options);
   std::vector<std::unique_ptr<Session>> replicas;
   for (int i = 0; i < 3; ++i) replicas.push_back(alone.replica(i, 3));
   on_threads(3, [&](int i) {

@@ -14,7 +14,7 @@
 namespace horon {
 namespace {
 
-// Longest wait for the thread that answers, when there is nothing more to answer.
+// Longest wait for the answering thread when nothing is left to answer.
 constexpr auto kFarewell = std::chrono::seconds(1);
 
 }  // namespace
@@ -64,7 +64,7 @@ std::string explain_wait(const std::string& name, Milliseconds waited,
     const auto& pending = answers[i]->pending;
     if (std::find(pending.begin(), pending.end(), name) != pending.end()) continue;
     without.push_back(ranks[i]);
-    if (without.size() > 4) continue;  // the first few are enough to see
+    if (without.size() > 4) continue;  // the first few are enough
     details += answers[i]->last.empty()
                    ? fmt::format("; rank {} has finished nothing yet", ranks[i])
                    : fmt::format("; rank {} last finished '{}' {:.1f} s ago", ranks[i],
@@ -114,7 +114,7 @@ std::string StragglerWatch::add(const std::vector<uint64_t>& away_us,
   return line;
 }
 
-// What the thread needs that asks the others.
+// State of the thread that asks the other ranks.
 struct StallMonitor::Watch {
   Options options;
   std::shared_ptr<Store> store;
@@ -123,14 +123,14 @@ struct StallMonitor::Watch {
   std::mutex mutex;  // guards the three below
   std::condition_variable changed;
   bool stops = false;
-  bool asks = false;  // waits for others; does not touch `events` if it is to stop by then
+  bool asks = false;  // waiting for other ranks; if it is to stop by then, does not touch `events`
   bool over = false;
-  uint64_t asked = 0;        // questions of ours
-  Clock::time_point warned;  // of the wait that was warned about last
+  uint64_t asked = 0;        // questions asked by this rank
+  Clock::time_point warned;  // the wait that was warned about last
 
   void run();
   void examine(const LongWait& wait);
-  // False if it is to stop.
+  // False if the thread is to stop.
   bool set_asks(bool value) {
     const std::lock_guard lock(mutex);
     asks = value && !stops;
@@ -140,14 +140,14 @@ struct StallMonitor::Watch {
   std::vector<std::optional<RankState>> ask(const std::vector<int>& ranks);
 };
 
-// What the thread needs that answers the others' questions.
+// State of the thread that answers the other ranks' questions.
 struct StallMonitor::Answers {
   int rank = 0;
   std::shared_ptr<Store> store;
-  std::mutex mutex;  // guards all below
+  std::mutex mutex;  // guards everything below
   std::condition_variable changed;
-  std::function<RankState()> state;  // null: no more answers
-  uint64_t heard = 0;                // questions to us
+  std::function<RankState()> state;  // null: answer no more
+  uint64_t heard = 0;                // questions received
   bool over = false;
 
   void run();
@@ -189,7 +189,7 @@ StallMonitor::~StallMonitor() {
   }
   std::unique_lock lock(answers_->mutex);
   answers_->state = nullptr;
-  // A question of our own ends the wait for one.
+  // Asking a question of our own ends the wait for one.
   std::thread([answers = answers_, question = answers_->next_question()] {
     try {
       answers->store->set(question, "", Deadline::after(kFarewell));
@@ -200,7 +200,7 @@ StallMonitor::~StallMonitor() {
 }
 
 void StallMonitor::wake_up() {
-  const std::lock_guard lock(watch_->mutex);  // else it may be just about to sleep
+  const std::lock_guard lock(watch_->mutex);  // otherwise it may be about to sleep
   watch_->asleep = false;
   watch_->changed.notify_all();
 }
@@ -246,7 +246,7 @@ void StallMonitor::Watch::examine(const LongWait& wait) {
   if (!silent.empty()) events.lost(silent);
 }
 
-// Numbers of questions to a rank are counted by the store, so that askers do not collide.
+// The store counts the questions to a rank, so that askers do not collide.
 std::vector<std::optional<RankState>> StallMonitor::Watch::ask(const std::vector<int>& ranks) {
   std::vector<std::optional<RankState>> answers(ranks.size());
   const Deadline deadline = Deadline::after(options.silence);
@@ -266,10 +266,10 @@ std::vector<std::optional<RankState>> StallMonitor::Watch::ask(const std::vector
       }
     }
   } catch (const TimeoutError&) {  // the store does not answer, as below
-  } catch (const Error&) {         // it is gone: nobody can be asked, so nobody is silent
+  } catch (const Error&) {         // the store is gone: nobody can be asked, so nobody is silent
     std::fill(answers.begin(), answers.end(), RankState{.is_known = false});
   }
-  // Without the rank that serves the store nobody else can be asked.
+  // Without the rank that serves the store no other rank can be asked.
   const auto server = std::find(ranks.begin(), ranks.end(), options.store_rank);
   const bool hidden =
       server != ranks.end() && !answers[static_cast<size_t>(server - ranks.begin())];
@@ -294,7 +294,7 @@ void StallMonitor::Answers::run() {
       const Deadline soon = Deadline::after(std::chrono::seconds(5));
       store->remove(key, soon);
       if (!reply.empty()) store->set(reply, own, soon);
-    } catch (const TimeoutError&) {    // a quiet day
+    } catch (const TimeoutError&) {    // no question for a long time
     } catch (const std::exception&) {  // the store is gone
       return;
     }

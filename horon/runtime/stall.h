@@ -12,49 +12,51 @@
 
 namespace horon {
 
-// What a rank says about itself when another waits.
+// What a rank reports about itself when another one waits.
 struct RankState {
-  std::vector<std::string> pending = {};  // names that it has submitted and that are not over
-  std::string last = {};                  // name of what it finished last; empty: nothing yet
-  int64_t last_ms = 0;                    // how long ago
-  bool is_known = true;                   // false: it could not be asked; does not travel
+  std::vector<std::string> pending = {};  // submitted and not ended
+  std::string last = {};                  // the operation that finished last; empty: none yet
+  int64_t last_ms = 0;                    // how long ago it finished
+  bool is_known = true;                   // false: the rank could not be asked; not transmitted
 
-  // Another one that was finished: counts if it was the later one. Empty: none.
+  // Records that `name` finished at `at`, if that is later than `last`. An empty name is ignored.
   void note_finished(const std::string& name, Clock::time_point at);
 };
 std::string pack_state(const RankState& state);
 RankState unpack_state(const std::string& bytes);
 
-// The operation that this rank waits for longest.
+// The operation that this rank has waited for longest.
 struct LongWait {
   std::string name;
   Clock::time_point since;
   std::vector<int> ranks;  // of its set
 };
 
-// Pure: one line for people. answers[i] is of ranks[i]; nothing: it did not answer.
+// One line of text that explains a wait. answers[i] belongs to ranks[i]; empty: no answer. Pure.
 std::string explain_wait(const std::string& name, Milliseconds waited,
                          const std::vector<int>& ranks,
                          const std::vector<std::optional<RankState>>& answers);
 
-// Names ranks that take much longer than the others between operations. Pure but for what it
-// remembers: fed with each operation's totals (Communicator::away_us).
+// Finds stragglers: ranks that take much longer than the others between operations. Fed with the
+// totals after each operation (Communicator::away_us); no clock, no threads. Not thread-safe.
 class StragglerWatch {
  public:
-  // A line for people when a rank is slow for the second window in a row (and was not named
-  // before), else empty.
+  // A message when a rank was slow for the second window in a row (and was not named before);
+  // otherwise empty.
   std::string add(const std::vector<uint64_t>& away_us, const std::vector<int>& ranks);
 
  private:
   static constexpr int kWindow = 8;  // operations
   std::vector<uint64_t> before_;
-  std::vector<int> slow_;  // windows in a row
+  std::vector<int> slow_;  // consecutive slow windows
   int operations_ = 0;
 };
 
-// Watches what this rank waits for. After a second it asks the others through the store how they
-// are; one that does not answer within five is taken for lost. After ten it says who has not
-// submitted what it waits for. Two threads: one asks, one answers; both sleep while nothing waits.
+// Watches what this rank waits for. After a second (ask_after) it asks the other ranks through the
+// store for their state; one that does not answer (silence) is considered lost. After ten seconds
+// (warn_after) it names the ranks that have not submitted the awaited operation. It has two
+// threads: one asks, one answers; both sleep while nothing waits. Owned by the Runtime;
+// thread-safe.
 class StallMonitor {
  public:
   struct Options {
@@ -62,34 +64,35 @@ class StallMonitor {
     Milliseconds ask_after{1000};
     Milliseconds silence{4500};
     Milliseconds warn_after{10'000};
-    int store_rank = -1;  // serves the store: silent if that does not answer; -1: none of the ranks
+    int store_rank = -1;  // rank that serves the store: silent if the store is; -1: no rank
   };
+  // Called by the monitor's threads.
   struct Events {
-    std::function<std::optional<LongWait>()> longest;  // now
-    std::function<RankState()> state;                  // of this rank, now
+    std::function<std::optional<LongWait>()> longest;  // the longest wait of this rank
+    std::function<RankState()> state;                  // the state of this rank
     std::function<void(const std::string& line)> warn;
-    std::function<void(const std::vector<int>& ranks)> lost;  // they are silent
+    std::function<void(const std::vector<int>& ranks)> lost;  // these ranks are silent
   };
   StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events);
-  // Waits for nobody: neither for ranks that were asked, nor for a store that does not answer,
-  // whose server may be the rank that was lost. A thread that waits for them outlives us; nothing
-  // in `events` is called any more.
+  // Does not block: neither for ranks that were asked nor for a store that does not answer, whose
+  // server may be the lost rank. A thread that still waits for them outlives the monitor, but calls
+  // nothing in `events` any more.
   ~StallMonitor();
   StallMonitor(const StallMonitor&) = delete;
   StallMonitor& operator=(const StallMonitor&) = delete;
 
-  // Something was submitted. Costs nothing while the monitor is awake.
+  // Call after each submission. Costs almost nothing while the monitor is awake.
   void wake() {
     if (asleep_->load(std::memory_order_relaxed)) wake_up();
   }
 
  private:
-  struct Watch;  // these two outlive us while they wait for others
+  struct Watch;  // these two may outlive the monitor while they wait for others
   struct Answers;
   void wake_up();
 
   std::shared_ptr<Watch> watch_;
-  std::atomic<bool>* asleep_;  // of the watch
+  std::atomic<bool>* asleep_;  // member of *watch_
   std::shared_ptr<Answers> answers_;
 };
 

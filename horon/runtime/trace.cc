@@ -143,7 +143,7 @@ Parsed parse(const TimelineText& timeline, std::vector<std::string>* notes) {
     const auto wrong = [&](const char* what) {
       throw UsageError(fmt::format("{}:{}: {}", timeline.path, number, what));
     };
-    const bool is_cut = lines.eof() && number > 1;  // the end of the text came before that of it
+    const bool is_cut = lines.eof() && number > 1;  // the text ends in the middle of the line
     if (value.is_discarded() && is_cut) {
       if (notes != nullptr)
         notes->push_back(fmt::format("{}:{}: cut off, left out", timeline.path, number));
@@ -169,7 +169,7 @@ Parsed parse(const TimelineText& timeline, std::vector<std::string>* notes) {
   return parsed;
 }
 
-// What to add to times of `other` to have them in the clock of `first`, in microseconds.
+// What to add to times of `other` to convert them to the clock of `first`, in microseconds.
 double clock_offset(const Parsed& first, const Parsed& other) {
   std::vector<int64_t> differences;
   for (size_t i = 0; i < std::min(first.sync.size(), other.sync.size()); ++i)

@@ -8,25 +8,27 @@
 #include "horon/net/store.h"
 #include "horon/train/settings.h"
 
-// Before anything is built, all processes of a run say what they were given, and go on only if it
-// is the same.
+// Start-up check: before anything is built, the processes of a run compare their settings and
+// continue only if these are equal.
 namespace horon::train {
 
-// What a process brings.
+// What one process brings to the comparison.
 struct Terms {
-  Given given;                                 // settings; what it was not given is rank 0's
-  std::map<std::string, std::string> machine;  // what bits depend on: "LibTorch" -> "2.9, AVX2"
+  Given given;  // settings given to it; rank 0 supplies the others
+  std::map<std::string, std::string>
+      machine;  // what result bits depend on: "LibTorch" -> "2.9, AVX2"
 };
 
-// As net/compare.h's. Of the settings that some rank was given: rank 0's value in `config`, the
-// others' as given, or the default. Those of which each rank may have its own are passed over.
-// Pure.
+// Describes the differences, in the format of net/compare.h. For each setting that some rank was
+// given: rank 0's value is taken from `config`, the others' is the given one or the default.
+// Settings that may differ by rank are skipped. Pure.
 std::vector<std::string> disagreements(const std::vector<Terms>& all, const TrainConfig& config);
 
-// What all go on with: rank 0's settings, and of those that each may have of its own, what this one
-// was given. Every process calls it, equally often. UsageError (exit code 11) on all ranks, naming
-// what differs on which; machines that differ are an error if the reduction is exact, else
-// `warning` on rank 0 says so. TimeoutError naming a rank that said nothing.
+// Compares the terms of all processes. Returns the settings to continue with: rank 0's, and this
+// process's own for those that may differ by rank. Every process calls it, equally often.
+// UsageError (exit code 11) on all ranks that names the differences and the ranks; different
+// machines are an error if the reduction is exact, otherwise a `warning` on rank 0. TimeoutError
+// that names a rank that did not answer.
 struct Agreement {
   TrainConfig config;
   std::string warning;

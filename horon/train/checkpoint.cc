@@ -27,7 +27,7 @@ constexpr const char* kPrefix = "ckpt-";
 constexpr uint64_t kMostBytes = uint64_t{64} << 30;
 
 nlohmann::json write_part(const std::string& folder, const char* name, const TensorMap& tensors) {
-  const std::string path = file::join(folder, name);
+  const std::string path = file::join_path(folder, name);
   failpoint("before_file");
   file::write(path, pack_safetensors(tensors));
   failpoint("after_file");
@@ -41,7 +41,7 @@ uint32_t checksum_of(const nlohmann::json& manifest) {
 }
 
 TensorMap read_part(const std::string& folder, const char* name, const nlohmann::json& manifest) {
-  const std::string path = file::join(folder, name);
+  const std::string path = file::join_path(folder, name);
   const auto info = file::stat(path);
   const nlohmann::json& entry = manifest.at("files").at(name);
   if (!info) throw Error(path + ": it is not there", ExitCode::kCheckpoint);
@@ -88,7 +88,7 @@ CheckpointStore::~CheckpointStore() {
 }
 
 std::string CheckpointStore::path_of(uint64_t step) const {
-  return file::join(folder_, fmt::format("{}{:08}", kPrefix, step));
+  return file::join_path(folder_, fmt::format("{}{:08}", kPrefix, step));
 }
 
 void CheckpointStore::save(const Snapshot& snapshot) {
@@ -126,7 +126,7 @@ void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) 
                              {"date", utc_now()}};
   manifest["checksum"] = checksum_of(manifest);
   failpoint("before_manifest");
-  file::write(file::join(fresh, kManifest), manifest.dump(1) + "\n");
+  file::write(file::join_path(fresh, kManifest), manifest.dump(1) + "\n");
   failpoint("after_manifest");
   if (file::exists(target)) file::remove_tree(target);
   failpoint("before_rename");
@@ -171,7 +171,7 @@ std::vector<uint64_t> CheckpointStore::steps() const {
 }
 
 Snapshot CheckpointStore::load(const std::string& checkpoint) {
-  const std::string path = file::join(checkpoint, kManifest);
+  const std::string path = file::join_path(checkpoint, kManifest);
   try {
     auto manifest = nlohmann::json::parse(file::read(path, 16U << 20));
     const auto checksum = manifest.at("checksum").get<uint32_t>();

@@ -8,6 +8,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
+#include "horon/optim/optimizer_table.h"
 
 namespace horon::train {
 namespace {
@@ -31,9 +32,12 @@ constexpr auto words_of(RateScale) {
   return std::array{Word{"none", RateScale::kNone}, Word{"linear", RateScale::kLinear}};
 }
 constexpr auto words_of(OptimizerKind) {
-  using enum OptimizerKind;
-  return std::array{Word{"sgd", kSgd}, Word{"momentum", kMomentum}, Word{"adam", kAdam},
-                    Word{"lars", kLars}};
+  std::array<Word<OptimizerKind>, std::tuple_size_v<decltype(optim::kOptimizers)>> words = {};
+  size_t at = 0;
+  optim::for_each_optimizer([&](const auto& row, OptimizerKind kind) {
+    words[at++] = {row.word, kind};
+  });
+  return words;
 }
 constexpr auto words_of(DType) {
   using enum DType;
@@ -244,13 +248,6 @@ uint64_t global_batch(const TrainConfig& config, int ranks) {
   return config.batch_size_per_replica > 0
              ? config.batch_size_per_replica * static_cast<uint64_t>(ranks)
              : config.batch_size;
-}
-
-RateShape rate_shape(const TrainConfig& config) {
-  const std::string& strategy = config.learning_rate_strategy;
-  if (strategy.empty()) return RateShape::kConstant;
-  if (strategy == "cosine") return RateShape::kCosine;
-  return strategy == "polynomial" ? RateShape::kPolynomial : RateShape::kStages;
 }
 
 int replicas_of(const TrainConfig& config) {

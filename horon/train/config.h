@@ -8,31 +8,38 @@
 #include "horon/base/setting.h"
 #include "horon/comm/types.h"
 #include "horon/device/dtype.h"
+#include "horon/optim/schedule.h"
+#include "horon/optim/update_rule.h"
 
 namespace horon::train {
 
+using optim::OptimizerKind;
+using optim::RateScale;
+using optim::RateShape;
+using optim::WarmUp;
 enum class RunMode { kTrain, kEvaluate };
-enum class WarmUp { kLinear, kExponential };
-enum class RateScale { kNone, kLinear };
-enum class OptimizerKind { kSgd, kMomentum, kAdam, kLars };
 enum class Strategy { kDefault, kOff, kOneDevice, kMirrored, kMultiWorkerMirrored, kHorovod };
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class NanPolicy { kAbort, kSkipStep };
 enum class ResumeMode { kAuto, kNever };
 
-// Everything that decides what a run does. Each member is a setting of the table (base/setting.h)
-// under its name, which says what it means, what is allowed, and what a run that goes on may
-// change.
+// All settings of a run. Each member is a row of the table of settings (base/setting.h) under its
+// own name; the table documents its meaning, allowed values, and whether a resumed run may change
+// it. A value.
+//
+//   horon::TrainConfig config;
+//   horon::train::set_field(config, "learning_rate", "0.1");
 struct TrainConfig {
   RunMode run_mode = RunMode::kTrain;
   std::string model = "resnet_tiny";
   std::string dataset = "shapes10";
   std::string data_dir;
-  std::string model_dir;       // empty: a new folder below ./runs
-  std::string preprocessing;   // empty: the data set's usual one
-  uint64_t image_size = 0;     // 0: that of its pictures where all are alike and small, or 224
+  std::string model_dir;      // empty: a new folder in ./runs
+  std::string preprocessing;  // empty: the data set's default
+  uint64_t image_size =
+      0;  // pixels; 0: the pictures' own size if all are equal and small, otherwise 224
   uint64_t num_classes = 0;    // 0: the data set's
-  uint64_t train_samples = 0;  // of made-up data; 0: its default
+  uint64_t train_samples = 0;  // of generated data; 0: its default
   uint64_t batch_size = 128;
   uint64_t batch_size_per_replica = 0;
   uint64_t train_epochs = 10;
@@ -79,27 +86,30 @@ struct TrainConfig {
   bool hex_loss = false;
 };
 
-// By the names of the table, or other programs' (`horon info --explain NAME`). UsageError beginning
-// with `where` (empty: the flag) that says what is allowed; for an unknown name the nearest one.
+// Sets a member by its name in the table or in another program (`horon info --explain NAME`).
+// UsageError that begins with `where` (empty: the flag) and says what is allowed; for an unknown
+// name it suggests the nearest one.
 void set_field(TrainConfig& config, std::string_view name, std::string_view value,
                std::string_view where = "");
 std::string get_field(const TrainConfig& config, std::string_view name);
 nlohmann::json to_json(const TrainConfig& config);
 TrainConfig config_from_json(const nlohmann::json& json);
 
-// Contradictions and values that cannot be; UsageError. `ranks`: replicas of the whole job.
+// Rejects contradictions and impossible values with a UsageError. `ranks`: replicas of the whole
+// job.
 void check_config(const TrainConfig& config, int ranks);
 // Global batch: batch_size, or batch_size_per_replica * ranks.
 uint64_t global_batch(const TrainConfig& config, int ranks);
 // Replicas inside one process.
 int replicas_of(const TrainConfig& config);
-// How the learning rate goes: by stages, "5:0.1,10:0.01", or by a shape.
-enum class RateShape { kConstant, kCosine, kPolynomial, kStages };
-RateShape rate_shape(const TrainConfig& config);
+// The shape of the learning rate: stages, "5:0.1,10:0.01", or a named curve.
+inline RateShape rate_shape(const TrainConfig& config) {
+  return optim::rate_shape(config.learning_rate_strategy);
+}
 inline bool has_stages(const TrainConfig& config) {
   return rate_shape(config) == RateShape::kStages;
 }
-// What a resumed run changed that it must not: "learning_rate: 0.1 was 0.2".
+// What a resumed run changed although it must not: "learning_rate: 0.1 was 0.2".
 std::vector<std::string> differences(const TrainConfig& now, const TrainConfig& before);
 
 }  // namespace horon::train

@@ -1,50 +1,16 @@
 #include "horon/train/distributed.h"
 
 #include <fmt/format.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "horon/base/error.h"
+#include "horon/train/gradient_buckets.h"
+#include "horon/train/torch_bridge.h"
 
 namespace horon::train {
 namespace {
-
-DType dtype_of(const torch::Tensor& tensor, const std::string& name) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat32:
-      return DType::kF32;
-    case torch::kFloat64:
-      return DType::kF64;
-    case torch::kFloat16:
-      return DType::kF16;
-    case torch::kBFloat16:
-      return DType::kBF16;
-    case torch::kInt64:
-      return DType::kI64;
-    case torch::kInt32:
-      return DType::kI32;
-    case torch::kUInt8:
-      return DType::kU8;
-    case torch::kBool:
-      return DType::kBool;
-    default:
-      throw UsageError(fmt::format("'{}' has a type that cannot be sent", name));
-  }
-}
-
-class Hook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit Hook(std::function<void()> ready) : ready_(std::move(ready)) {}
-  void operator()(const torch::autograd::Variable&) override { ready_(); }
-
- private:
-  std::function<void()> ready_;
-};
-
-// Of a tensor in host memory, without gaps.
-BufferView view_of_tensor(const torch::Tensor& plain, const std::string& name) {
-  return {plain.data_ptr(), static_cast<uint64_t>(plain.numel()), dtype_of(plain, name), {}};
-}
 
 void broadcast_tensor(Communicator& comm, const torch::Tensor& tensor, const std::string& name,
                       int root) {
@@ -58,42 +24,36 @@ void broadcast_tensor(Communicator& comm, const torch::Tensor& tensor, const std
 
 struct DistributedOptimizer::State {
   struct One {
-    std::string name;
     torch::Tensor parameter;
-    torch::Tensor grad;  // in the bucket
-    BufferView view;
+    torch::Tensor grad;      // in the bucket
+    bool is_staged = false;  // that is elsewhere: .grad is autograd's own
     uint64_t passes = 0;
-    bool submitted = false;
   };
   Session& session;
   std::unique_ptr<torch::optim::Optimizer> inner;
   Options options;
-  BucketMemory memory;
   std::vector<One> all;
-  std::vector<Work> works;
+  std::unique_ptr<GradientBuckets> buckets;
+  std::unique_ptr<GradientHooks> hooks;
   uint64_t mended = 0;
   bool waited = false;
   uint64_t steps = 0;
+  // On GPUs the collective averages over ranks, since NCCL can, and LibTorch over passes; elsewhere
+  // one factor on the sum does both.
+  bool is_on_gpus = false;
 
-  // Whether the gradient is where it should be; if not, it is brought there.
+  // A gradient that is not where it should be is brought there.
   void mend(One& one) {
     torch::Tensor& grad = one.parameter.mutable_grad();
     if (grad.defined() && grad.data_ptr() == one.grad.data_ptr()) return;
     torch::NoGradGuard guard;
-    if (!one.parameter.is_cpu()) {  // staged
-      if (grad.defined()) {
-        one.grad.copy_(grad);
-      } else {
-        one.grad.zero_();
-      }
-      return;
-    }
-    ++mended;
     if (grad.defined()) {
       one.grad.copy_(grad);
     } else {
       one.grad.zero_();
     }
+    if (one.is_staged) return;
+    ++mended;
     grad = one.grad;
   }
   double factor() const {
@@ -101,41 +61,49 @@ struct DistributedOptimizer::State {
                                      static_cast<double>(options.backward_passes_per_step))
                             : 1.0;
   }
-  void submit(One& one) {
-    mend(one);
-    NamedOptions how;
-    how.codec = options.codec;
-    if (!options.codec.empty()) how.step = steps;
-    how.postscale = factor();
-    works.push_back(session.runtime().all_reduce(one.name, one.view, how));
-    one.submitted = true;
+  double factor_of_passes() const {
+    return is_on_gpus && options.averages
+               ? 1.0 / static_cast<double>(options.backward_passes_per_step)
+               : 1.0;
   }
-  void ready(One& one) {
-    if (one.submitted)
-      throw UsageError(fmt::format(
-          "'{}' got another gradient before step(): set backward_passes_per_step", one.name));
-    if (!one.parameter.is_cpu()) return;
-    if (++one.passes == options.backward_passes_per_step) submit(one);
+  void submit(size_t i) {
+    mend(all[i]);
+    const bool tells = !options.codec.empty();
+    buckets->submit(i, when_ready(all[i].grad), tells ? std::optional(steps) : std::nullopt);
+  }
+  // A GPU's gradient is only queued when its hook is called: whoever reduces it waits.
+  std::function<void()> when_ready(const torch::Tensor& gradient) const {
+    if (gradient.is_cpu()) return {};
+    DeviceRuntime* device = session.world().device();
+    return [device, mark = device->mark(current_stream(gradient), gradient.get_device())] {
+      device->wait_event(mark.get());
+    };
+  }
+  void ready(size_t i) {
+    One& one = all[i];
+    if (buckets->is_submitted(i))
+      throw UsageError(
+          fmt::format("'{}' got another gradient before step(): set backward_passes_per_step",
+                      buckets->name(i)));
+    if (!one.is_staged && ++one.passes == options.backward_passes_per_step) submit(i);
   }
   void synchronize() {
     if (waited) return;
-    for (One& one : all) {
-      if (!one.submitted) submit(one);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!buckets->is_submitted(i)) submit(i);
     }
-    for (const Work& work : works) work.wait();
-    works.clear();
+    buckets->wait();
     torch::NoGradGuard guard;
+    const double after = factor_of_passes();
     for (One& one : all) {
-      if (!one.parameter.is_cpu())
-        one.parameter.mutable_grad() = one.grad.to(one.parameter.device());
+      if (after != 1.0) one.grad.mul_(after);
+      if (one.is_staged) one.parameter.mutable_grad() = one.grad.to(one.parameter.device());
     }
     waited = true;
   }
   void begin() {
-    for (One& one : all) {
-      one.passes = 0;
-      one.submitted = false;
-    }
+    for (One& one : all) one.passes = 0;
+    buckets->begin();
     waited = false;
   }
 };
@@ -143,54 +111,54 @@ struct DistributedOptimizer::State {
 DistributedOptimizer::DistributedOptimizer(Session& session,
                                            std::unique_ptr<torch::optim::Optimizer> inner,
                                            const NamedTensors& parameters, const Options& options)
-    : state_(new State{session, std::move(inner), options, {}, {}, {}, 0, false, 0}) {
-  require(state_->inner != nullptr, "DistributedOptimizer: there is no optimizer inside");
+    : state_(new State{session, std::move(inner), options, {}, {}, {}}) {
+  State& state = *state_;
+  require(state.inner != nullptr, "DistributedOptimizer: there is no optimizer inside");
   require(options.backward_passes_per_step > 0, "backward_passes_per_step: at least 1");
+  std::vector<TensorSpec> specs;
+  std::vector<torch::Tensor> tensors;
   for (const auto& item : parameters) {
-    if (item.value().requires_grad()) state_->all.push_back({item.key(), item.value(), {}, {}});
-  }
-  std::vector<TensorSpec> specs;  // gradients come from the last to the first
-  for (size_t i = state_->all.size(); i-- > 0;) {
+    if (!item.value().requires_grad()) continue;
     TensorSpec spec;
-    spec.name = state_->all[i].name;
-    spec.count = static_cast<uint64_t>(state_->all[i].parameter.numel());
-    spec.dtype = dtype_of(state_->all[i].parameter, spec.name);
-    spec.postscale = state_->factor();
-    spec.codec = options.codec;
+    spec.name = item.key();
+    spec.count = static_cast<uint64_t>(item.value().numel());
+    spec.dtype = dtype_of(item.value(), spec.name);
+    if (session.world().device() != nullptr) spec.device = device_under(item.value());
     specs.push_back(spec);
+    tensors.push_back(item.value());
   }
-  state_->memory = session.runtime().allocate_buckets(specs);
-  for (size_t i = 0; i < state_->all.size(); ++i) {
-    State::One& one = state_->all[i];
-    one.view = state_->memory.views[state_->all.size() - 1 - i];
-    const auto how = torch::TensorOptions().dtype(one.parameter.scalar_type());
-    one.grad =
-        one.parameter.is_non_overlapping_and_dense()
-            ? torch::from_blob(one.view.data, one.parameter.sizes(), one.parameter.strides(), how)
-            : torch::from_blob(one.view.data, one.parameter.sizes(), how);
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        one.parameter,
-        std::make_unique<Hook>([state = state_.get(), i] { state->ready(state->all[i]); }));
+  NamedOptions how;
+  how.codec = options.codec;
+  state.is_on_gpus =
+      !specs.empty() && std::none_of(specs.begin(), specs.end(),
+                                     [](const TensorSpec& spec) { return spec.device.is_cpu(); });
+  if (state.is_on_gpus && options.averages) how.op = ReduceOp::kAverage;
+  if (!state.is_on_gpus) how.postscale = state.factor();
+  state.buckets = std::make_unique<GradientBuckets>(session.runtime(), std::move(specs),
+                                                    std::vector<TensorSpec>(), how);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const torch::Tensor grad = tensor_over(state.buckets->view(i), tensors[i]);
+    state.all.push_back({tensors[i], grad, grad.device() != tensors[i].device()});
   }
+  state.hooks =
+      std::make_unique<GradientHooks>(std::move(tensors), [&state](size_t i) { state.ready(i); });
   zero_grad();
 }
 
 DistributedOptimizer::~DistributedOptimizer() {
+  state_->hooks.reset();
   for (State::One& one : state_->all) {
-    torch::autograd::impl::set_post_acc_grad_hooks(one.parameter, nullptr);
-    if (one.parameter.is_cpu()) one.parameter.mutable_grad() = torch::Tensor();
+    if (!one.is_staged) one.parameter.mutable_grad() = torch::Tensor();
   }
 }
 
 void DistributedOptimizer::zero_grad() {
   torch::NoGradGuard guard;
-  for (const Work& work : state_->works) work.wait();  // of gradients that nobody will use
-  state_->works.clear();
+  state_->buckets->wait();  // gradients that nobody will use
   state_->begin();
-  for (State::One& one : state_->all) {
-    one.grad.zero_();
-    one.parameter.mutable_grad() = one.parameter.is_cpu() ? one.grad : torch::Tensor();
-  }
+  for (const OwnedBuffer& bucket : state_->buckets->memory()) zero(bucket.view());
+  for (State::One& one : state_->all)
+    one.parameter.mutable_grad() = one.is_staged ? torch::Tensor() : one.grad;
 }
 
 void DistributedOptimizer::synchronize() { state_->synchronize(); }

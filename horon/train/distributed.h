@@ -7,31 +7,39 @@
 
 #include "horon/runtime/session.h"
 
-// For programs with a training loop of their own: these lines make it train on many ranks, each on
-// its part of every batch (docs/cpp.md).
+// For programs with their own training loop: these lines make it train on many ranks, each on its
+// part of every batch (docs/cpp.md).
 //
 //   horon::Session session;
 //   horon::broadcast_parameters(session, *model);
 //   horon::DistributedOptimizer optimizer(session, std::move(adam), model->named_parameters());
 //
-// and a fourth, before the model is evaluated or saved, if it has batch norm:
+// If the model has batch norm, add a fourth line before it is evaluated or saved:
 //
 //   horon::average_statistics(session, *model);
 namespace horon::train {
 
 using NamedTensors = torch::OrderedDict<std::string, torch::Tensor>;
 
-// Owns an optimizer and gives it gradients that are averaged over all ranks: there is no way past
-// it. Gradients lie in buckets that are reduced while backward() still runs; step() waits for them.
-// All ranks must call backward() and step() equally often. Parameters on a GPU are staged through
-// host memory. Buffers (batch norm's running statistics) are not touched and drift apart, rank by
-// rank: average_statistics() below.
+// Owns an optimizer and gives it gradients averaged over all ranks. The wrapped optimizer is
+// stepped only through this class.
+//
+//   loss.backward();   // gradients are reduced while it runs
+//   optimizer.step();  // waits for them, then updates the parameters
+//
+// Gradients lie in buckets. All ranks must call backward() and step() equally often, each rank from
+// one thread. The session must outlive the optimizer. If the session has the device
+// (SessionOptions::device, from open_cuda_runtime()), gradients on a GPU stay there until they are
+// reduced; otherwise they are copied to host memory after backward(). Buffers (batch norm's running
+// statistics) are not changed and drift apart between ranks: see average_statistics() below. Errors
+// as Runtime's.
 class DistributedOptimizer {
  public:
   struct Options {
-    uint64_t backward_passes_per_step = 1;  // batch_gradients: gradients of so many are averaged
-    bool averages = true;                   // over ranks and passes; else summed
-    std::string codec = {};                 // what travels instead of f32, see codec/codec.h
+    uint64_t backward_passes_per_step =
+        1;                   // gradients averaged over this many backward passes (batch_gradients)
+    bool averages = true;    // over ranks and passes; false: summed
+    std::string codec = {};  // compresses transfers; empty: f32. See codec/codec.h
   };
   DistributedOptimizer(Session& session, std::unique_ptr<torch::optim::Optimizer> inner,
                        const NamedTensors& parameters, const Options& options);
@@ -40,22 +48,22 @@ class DistributedOptimizer {
       : DistributedOptimizer(session, std::move(inner), parameters, Options{}) {}
   ~DistributedOptimizer();
 
-  // Zeros gradients, and puts them (back) into their buckets.
+  // Sets gradients to zero and puts them (back) into their buckets.
   void zero_grad();
-  // Waits for the gradients of all ranks, if that was not done, and updates the parameters.
+  // Waits for the gradients of all ranks, unless synchronize() did, and updates the parameters.
   void step();
-  // Only waits: to clip or look at gradients before step().
+  // Waits for the gradients of all ranks, to clip or read them before step().
   void synchronize();
 
-  // How many were taken; codecs that go by the step are told. Set it when a run goes on, and then
-  // give session.runtime() what codecs have kept (Runtime::save_codec_state, restore_codec_state):
-  // both belong beside the weights.
+  // The number of steps taken; codecs that depend on it use it. When a run is resumed, set it
+  // first, then restore the codec state in session.runtime() (Runtime::save_codec_state,
+  // restore_codec_state). Save both with the weights.
   uint64_t steps() const;
   void set_steps(uint64_t steps);
 
-  // To read and to set learning rates; its step() is called by ours.
+  // For reading and setting learning rates; do not call its step().
   torch::optim::Optimizer& inner();
-  // Gradients that were not in their bucket when they were ready, and were copied there.
+  // Gradients that were ready outside their bucket and had to be copied there.
   uint64_t mended() const;
 
  private:
@@ -63,20 +71,20 @@ class DistributedOptimizer {
   std::unique_ptr<State> state_;
 };
 
-// Values of `root` on every rank: parameters and buffers. All ranks.
+// Copies the parameters and buffers of rank `root` to every rank. All ranks.
 void broadcast_parameters(Session& session, torch::nn::Module& module, int root = 0);
 void broadcast_parameters(Session& session, const NamedTensors& tensors, int root = 0);
 
-// Each floating-point buffer of the module and of what is inside it (batch norm's running_mean and
-// running_var) becomes its average over all ranks, equal on all of them to the last bit. Left
-// alone: parameters, buffers of integers and bools (num_batches_tracked), undefined ones (batch
-// norm without statistics). Call it on all ranks before rank 0 evaluates or saves. Running
-// variances are averaged as they are: how far the ranks' means lie apart is not added. UsageError
-// for complex buffers and others of types that cannot be sent.
+// Replaces each floating-point buffer of the module and its submodules (batch norm's running_mean
+// and running_var) by its average over all ranks, bit for bit equal on all of them. Not changed:
+// parameters, integer and bool buffers (num_batches_tracked), undefined ones (batch norm without
+// statistics). Call it on all ranks before rank 0 evaluates or saves. Running variances are
+// averaged as they are: the spread of the ranks' means is not added. UsageError for complex buffers
+// and other types that cannot be sent.
 void average_statistics(Session& session, torch::nn::Module& module);
 
-// Its learning rates and its state (SGD, Adam, AdamW, RMSprop, Adagrad). All ranks. UsageError for
-// others.
+// Copies learning rates and state (SGD, Adam, AdamW, RMSprop, Adagrad) of rank `root`'s optimizer
+// to every rank. All ranks. UsageError for other optimizers.
 void broadcast_optimizer_state(Session& session, torch::optim::Optimizer& optimizer, int root = 0);
 
 }  // namespace horon::train

@@ -2,12 +2,13 @@
 
 #include <cstdint>
 
-// Faults of a rank at a chosen step, for tests: HORON_FAILPOINT names one (base/failpoint.h).
+// Injects faults at a chosen rank and step, for tests: HORON_FAILPOINT names one
+// (base/failpoint.h).
 namespace horon::train {
 
-// "nan:RANK:STEP": that rank's pictures of that step are no numbers.
+// "nan:RANK:STEP": that rank's pictures become NaN in that step.
 bool is_poisoned(int rank, uint64_t step);
-// "flip:RANK:STEP": a bit of that rank's weights turns over after that step.
+// "flip:RANK:STEP": flips a bit of that rank's weights after that step.
 bool is_flipped(int rank, uint64_t step);
 
 }  // namespace horon::train

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "horon/train/flaw.h"
 #include "horon/train/gradient_sync.h"
@@ -38,55 +39,28 @@ class ExactSync final : public GradientSync {
 
   const std::vector<Slice>& slices() const override { return slices_; }
 
-  StepSums step(const std::vector<std::vector<Shard>>& passes, const std::vector<uint64_t>& global,
-                const Wishes& wishes) override {
+  void begin(const StepPlan& plan) override {
+    replica_.keep_statistics();
     std::fill(total_.begin(), total_.end(), 0.0F);
     flaws_.clear();
-    StepSums result;
-    for (size_t pass = 0; pass < passes.size(); ++pass)
-      add_pass(passes[pass], static_cast<double>(global[pass]), passes.size(), result.score);
-    if (!place_.is_cpu())
-      place_.math->copy(device_total_.view().data, total_.data(), statistics_at_ * sizeof(float));
-    std::array<double, 3> flags = {wishes.stop ? 1.0 : 0.0, wishes.end ? 1.0 : 0.0,
-                                   flaws_.found() ? 1.0 : 0.0};
-    runtime_.run_all_reduce("step flags", view_of(flags));
-    result.stops = flags[0];
-    result.ends = flags[1];
-    if (flags[2] > 0) result.flaws = flaws_.share(runtime_.world());
-    return result;
+    score_ = {};
+    samples_.clear();
+    for (const StepPlan::Pass& pass : plan.passes)
+      samples_.push_back(static_cast<double>(pass.samples));
+    begin_pass();
   }
 
- private:
-  void add_pass(const std::vector<Shard>& shards, double global, size_t passes, Score& score) {
-    const std::vector<float> start = replica_.read_statistics();
-    ExactSum sum = runtime_.world().exact_sum(count_, DType::kF32, shards_);
-    for (const Shard& shard : shards) {
-      if (shard.samples.labels.empty()) continue;
-      replica_.write_statistics(start.data());
-      compute(shard, global * static_cast<double>(passes), global);
-      sum.add(shard.number, view_of(mine_));
-    }
-    try {
-      runtime_.world().all_reduce(sum, view_of(out_), {.name = "exact step"});
-    } catch (...) {  // no step is half taken
-      replica_.write_statistics(start.data());
-      throw;
-    }
-    const double came = out_[scores_at_ + 3];  // bad records may have left fewer than planned
-    if (came != global && came > 0) {
-      for (uint64_t i = statistics_at_; i < scores_at_; ++i)
-        out_[i] *= static_cast<float>(global / came);
-    }
-    replica_.write_statistics(came > 0 ? out_.data() + statistics_at_ : start.data());
-    for (uint64_t i = 0; i < statistics_at_; ++i) total_[i] += out_[i];
-    const float* scores = out_.data() + scores_at_;
-    score.loss += scores[0];
-    score.top1 += scores[1];
-    score.top5 += scores[2];
-    score.count += scores[3];
+  // Each shard starts from the statistics at the beginning of its pass.
+  void begin_shard(size_t pass, const Shard& shard) override {
+    replica_.write_statistics(start_.data());
+    std::fill(mine_.begin(), mine_.end(), 0.0F);
+    taken_ = 0;
+    shard_ = shard.number;
+    weight_ = static_cast<float>(static_cast<double>(shard.samples.labels.size()) / samples_[pass]);
   }
 
-  void take(size_t i, const float* gradient) {
+  void ready(size_t i, const float* gradient) override {
+    ++taken_;
     float* to = mine_.data() + offsets_[i];
     const uint64_t count = slices_[i].count;
     bool is_finite = true;
@@ -99,22 +73,51 @@ class ExactSync final : public GradientSync {
     if (!is_finite) flaws_.note_gradient(slices_[i].name, count_flaws(to, count));
   }
 
-  void compute(const Shard& shard, double divisor, double global) {
-    std::fill(mine_.begin(), mine_.end(), 0.0F);
-    size_t taken = 0;
-    const Score score =
-        replica_.train(shard.samples, divisor, [&](size_t i, const float* gradient) {
-          take(i, gradient);
-          ++taken;
-        });
-    mended += offsets_.size() - taken;
+  void end_shard(const Score& score) override {
+    mended += offsets_.size() - taken_;
     if (!std::isfinite(score.loss)) flaws_.note_loss();
-    const auto weight =
-        static_cast<float>(static_cast<double>(shard.samples.labels.size()) / global);
     float* at = mine_.data() + statistics_at_;
-    for (const float value : replica_.read_statistics()) *at++ = value * weight;
+    for (const float value : replica_.read_statistics()) *at++ = value * weight_;
     for (const double value : {score.loss, score.top1, score.top5, score.count})
       *at++ = static_cast<float>(value);
+    sum_->add(shard_, view_of(mine_));
+  }
+
+  void end_pass(size_t pass) override {
+    runtime_.world().all_reduce(*sum_, view_of(out_), {.name = "exact step"});
+    const double planned = samples_[pass];
+    const double came = out_[scores_at_ + 3];  // bad records may have left fewer
+    if (came != planned && came > 0) {
+      for (uint64_t i = statistics_at_; i < scores_at_; ++i)
+        out_[i] *= static_cast<float>(planned / came);
+    }
+    replica_.write_statistics(came > 0 ? out_.data() + statistics_at_ : start_.data());
+    for (uint64_t i = 0; i < statistics_at_; ++i) total_[i] += out_[i];
+    const float* scores = out_.data() + scores_at_;
+    score_.loss += scores[0];
+    score_.top1 += scores[1];
+    score_.top5 += scores[2];
+    score_.count += scores[3];
+    if (pass + 1 < samples_.size()) begin_pass();
+  }
+
+  StepSums finish(const Wishes& wishes) override {
+    if (!place_.is_cpu())
+      place_.math->copy(device_total_.view().data, total_.data(), statistics_at_ * sizeof(float));
+    std::array<double, 3> flags = {wishes.stop ? 1.0 : 0.0, wishes.end ? 1.0 : 0.0,
+                                   flaws_.found() ? 1.0 : 0.0};
+    runtime_.run_all_reduce("step flags", view_of(flags));
+    StepSums result{score_, flags[0], flags[1], {}};
+    if (flags[2] > 0) result.flaws = flaws_.share(runtime_.world());
+    return result;
+  }
+
+  void abandon() override { replica_.restore_statistics(); }
+
+ private:
+  void begin_pass() {
+    start_ = replica_.read_statistics();
+    sum_.emplace(runtime_.world().exact_sum(count_, DType::kF32, shards_));
   }
 
   Runtime& runtime_;
@@ -130,7 +133,17 @@ class ExactSync final : public GradientSync {
   std::vector<float> total_;
   OwnedBuffer device_total_;
   std::vector<Slice> slices_;
+  // Of the step that runs.
+  std::vector<double> samples_;  // of each pass, on all ranks
+  Score score_;
   Flaws flaws_;
+  // Of the pass.
+  std::vector<float> start_;  // statistics
+  std::optional<ExactSum> sum_;
+  // Of the shard.
+  uint64_t shard_ = 0;
+  float weight_ = 0;  // its part of the pass
+  size_t taken_ = 0;  // gradients that came
 };
 
 }  // namespace

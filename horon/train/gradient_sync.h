@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,51 +11,92 @@
 
 namespace horon::train {
 
-// What one step of all ranks together came to.
+// Results of one step, summed over all ranks.
 struct StepSums {
   Score score;
-  double stops = 0;                // ranks that got a signal
-  double ends = 0;                 // ranks whose callbacks want to end
-  std::vector<std::string> flaws;  // what was not finite, and on which rank, before the reduction
+  double stops = 0;                // ranks that received a signal
+  double ends = 0;                 // ranks whose callbacks asked to end the run
+  std::vector<std::string> flaws;  // what was not finite before the reduction, and on which rank
 };
 
-// What a rank asks for with its next step.
+// What this rank requests in its next step.
 struct Wishes {
   bool stop = false;
   bool end = false;
 };
 
-// One rank's part of a batch: a logical shard.
+// The part of a batch that one rank computes at once: a logical shard.
 struct Shard {
-  uint64_t number = 0;  // of the whole batch
+  uint64_t number = 0;  // within the whole batch
   Replica::Samples samples;
 };
 
-// Computes gradients of this rank's shards and sums them over all ranks; statistics of batch norm
-// are averaged by the number of samples. After step() every rank has the same gradients (slices())
-// and the same statistics. Called by all ranks.
+// One step of this rank: a forward and backward pass for each batch that it accumulates.
+struct StepPlan {
+  struct Pass {
+    std::vector<Shard> shards;  // of this rank, none of them empty
+    uint64_t samples = 0;       // of the whole batch, on all ranks
+  };
+  std::vector<Pass> passes;
+
+  // Sums of losses are divided by this, so that gradients are averages over all samples.
+  double divisor(size_t pass) const {
+    return static_cast<double>(passes[pass].samples) * static_cast<double>(passes.size());
+  }
+};
+
+// The interface between the trainer and every way to share gradients and batch norm's statistics.
+// Passive: the step (step.h) calls it in this order, on every rank alike:
+//
+//   begin(plan)
+//     for each pass:     for each shard of this rank:
+//                          begin_shard(pass, shard)
+//                          need(i)               before parameter i is used by the forward pass
+//                          ready(i, gradient)    in the backward pass, in any order
+//                          end_shard(score)
+//                        end_pass(pass)
+//   finish(wishes)       gradients, statistics and sums are the same on every rank
+//   update(...)          or abandon()
+//
+// abandon() may be called at any time after begin(): nothing of the step remains, and statistics
+// are restored. One thread calls; ready() is called by the thread that runs the backward pass. The
+// object owns the gradients' memory, not the parameters.
 class GradientSync {
  public:
   virtual ~GradientSync() = default;
+  // The parameters, and where their gradients are after finish().
   virtual const std::vector<Slice>& slices() const = 0;
-  // `passes`: the shards of each backward pass. `global`: samples of each pass on all ranks.
-  virtual StepSums step(const std::vector<std::vector<Shard>>& passes,
-                        const std::vector<uint64_t>& global, const Wishes& wishes) = 0;
-  // Gradients that never came (the parameter had no part in a step) and were taken as zero.
+
+  virtual void begin(const StepPlan& plan) = 0;
+  virtual void begin_shard(size_t pass, const Shard& shard) = 0;
+  // Returns when parameter i may be read; a parameter server would fetch it here.
+  virtual void need(size_t parameter) { (void)parameter; }
+  // `gradient` is valid only during the call, in the memory of the replica's device.
+  virtual void ready(size_t parameter, const float* gradient) = 0;
+  virtual void end_shard(const Score& score) = 0;
+  // All ranks, including those without a shard in this pass.
+  virtual void end_pass(size_t pass) = 0;
+  // All ranks. Waits for the other ranks.
+  virtual StepSums finish(const Wishes& wishes) = 0;
+  virtual void abandon() = 0;
+  // Updates the parameters with the gradients. Override it to update elsewhere.
+  virtual void update(Optimizer& optimizer, double rate) { optimizer.step(slices(), rate); }
+
+  // Gradients that never became ready (the parameter was not used) and were taken as zero.
   uint64_t mended = 0;
 };
 
-// Buckets are reduced while the backward pass still runs; the same bits from run to run. Autograd
-// owns a gradient until its hook takes it into its bucket: measured faster than views in the
-// bucket.
+// Reduces buckets while the backward pass still runs; the same bits from run to run. Autograd owns
+// a gradient until the hook copies it into its bucket, which was measured faster than views of the
+// bucket. At most one shard per rank and pass.
 std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
                                              const Accelerator& place = {});
-// The canonical tree over logical shards: the same bits on any number of ranks.
+// Sums logical shards with the canonical tree: the same bits on any number of ranks.
 std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards,
                                               const Accelerator& place = {});
-// The one that the settings name. The replica takes batch norm's statistics over these ranks, if
-// they say so. When the ranks have met anew, another one is made: replica, optimizer and their
-// numbers stay, the slices are others.
+// The kind that the settings name. If they ask for it, the replica takes batch norm's statistics
+// over these ranks. After the ranks have reconnected, make another one: replica, optimizer and
+// their counts remain, the slices change.
 std::unique_ptr<GradientSync> make_sync(const TrainConfig& config, Runtime& runtime,
                                         Replica& replica, const Accelerator& place = {});
 

@@ -4,13 +4,13 @@
 
 namespace horon::train {
 
-// How long a run is: so many epochs or, if there are none, so many steps. Pure.
+// Length of a run: a number of epochs or, if that is 0, of steps. A value; pure.
 struct RunLength {
   uint64_t epochs = 0;
   uint64_t steps = 0;
-  uint64_t passes = 1;   // batches of a step; of the very last one what is left
-  uint64_t batches = 1;  // of an epoch
-  uint64_t batch = 1;    // samples
+  uint64_t passes = 1;   // batches per step; the very last step takes what is left
+  uint64_t batches = 1;  // per epoch
+  uint64_t batch = 1;    // samples per batch
 
   double in_epochs() const {
     return epochs > 0 ? static_cast<double>(epochs)
@@ -19,7 +19,7 @@ struct RunLength {
   bool is_over(uint64_t step, const Position& position) const {
     return epochs > 0 ? position.epoch >= epochs : step >= steps;
   }
-  // Steps in all, seen from where the run stands.
+  // Total number of steps, seen from the current step and position.
   uint64_t total(uint64_t step, const Position& position) const {
     if (epochs == 0) return steps;
     const uint64_t done = position.epoch * batches + divide_up(position.next, batch);

@@ -3,55 +3,15 @@
 #include <ATen/autocast_mode.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
 #include <mutex>
 
 #include "horon/base/error.h"
-#include "horon/base/registry.h"
 #include "horon/train/model/model.h"
+#include "horon/train/torch_bridge.h"
 
 namespace horon::train {
-namespace {
-
-Registry<ModelMaker>& registry() {
-  static Registry<ModelMaker> all("model");
-  return all;
-}
-
-void add_builtin_models() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    add_residual_models();
-    add_small_models();
-  });
-}
-
-// Calls back when a parameter's gradient is complete.
-class Hook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  Hook(std::function<void(size_t)>& ready, size_t index) : ready_(ready), index_(index) {}
-  void operator()(const torch::autograd::Variable&) override {
-    if (ready_) ready_(index_);
-  }
-
- private:
-  std::function<void(size_t)>& ready_;
-  size_t index_;
-};
-
-}  // namespace
-
-void register_model(const std::string& name, ModelMaker maker) {
-  registry().add(name, std::move(maker));
-}
-
-std::shared_ptr<Model> make_model(const std::string& name, const ModelShape& shape) {
-  add_builtin_models();
-  return registry().find(name)(shape);
-}
 
 // The CUDA half of LibTorch lies beside the other one.
 bool has_cuda(std::string* why) {
@@ -73,20 +33,7 @@ bool has_cuda(std::string* why) {
   return kFound;
 }
 
-torch::Tensor Model::loss(const torch::Tensor& logits, const torch::Tensor& labels,
-                          double label_smoothing) const {
-  return torch::nn::functional::cross_entropy(logits, labels,
-                                              torch::nn::functional::CrossEntropyFuncOptions()
-                                                  .reduction(torch::kSum)
-                                                  .label_smoothing(label_smoothing));
-}
-
 namespace {
-
-torch::Device place_of(Device device) {
-  return device.is_cpu() ? torch::Device(torch::kCPU)
-                         : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
-}
 
 // Where training is to give the same bits from run to run, no algorithm is chosen by its speed.
 void prepare_cuda() {
@@ -122,7 +69,7 @@ std::shared_ptr<Model> build(const TrainConfig& config, const ModelShape& shape,
   std::shared_ptr<Model> model =
       in_plain_words(shape, [&] { return maker ? maker(shape) : make_model(config.model, shape); });
   if (model == nullptr) throw UsageError("model_fn gave no model");
-  model->to(place_of(device));
+  model->to(torch_device(device));
   torch::NoGradGuard guard;
   for (auto& parameter : model->parameters()) {
     if (parameter.scalar_type() != torch::kFloat32)
@@ -204,6 +151,20 @@ std::vector<std::pair<std::string, torch::Tensor>> kept_tensors(const Model& mod
   return all;
 }
 
+// One copy from the device for all four.
+Score score_of(const torch::Tensor& logits, const torch::Tensor& labels,
+               const torch::Tensor& loss) {
+  torch::NoGradGuard guard;
+  const int64_t most = std::min<int64_t>(5, logits.size(1));
+  const torch::Tensor right = std::get<1>(logits.topk(most, 1)).eq(labels.unsqueeze(1));
+  const torch::Tensor numbers =
+      torch::stack({loss.to(torch::kFloat64), right.select(1, 0).sum().to(torch::kFloat64),
+                    right.any(1).sum().to(torch::kFloat64)})
+          .cpu();
+  const auto* at = numbers.data_ptr<double>();
+  return {at[0], at[1], at[2], static_cast<double>(labels.size(0))};
+}
+
 }  // namespace
 
 struct Replica::State {
@@ -217,25 +178,26 @@ struct Replica::State {
   std::vector<ModelArray> parameters;
   std::vector<ModelArray> statistics;
   std::vector<torch::Tensor> statistic_tensors;
+  torch::Tensor kept;  // statistics
   std::function<void(size_t)> ready;
+  std::unique_ptr<GradientHooks> hooks;
+  // Of the last forward pass.
+  torch::Tensor labels;
+  torch::Tensor logits;
+  torch::Tensor loss;
 
+  void set_statistics(const torch::Tensor& all) {
+    torch::NoGradGuard guard;
+    int64_t at = 0;
+    for (torch::Tensor& one : statistic_tensors) {
+      one.copy_(all.narrow(0, at, one.numel()));
+      at += one.numel();
+    }
+  }
   torch::Tensor run(const torch::Tensor& x) const {
     return in_plain_words(shape, [&] {
       return config.dtype == DType::kBF16 ? run_bf16(*model, x) : model->forward(x);
     });
-  }
-  // One copy from the device for all four.
-  Score score_of(const torch::Tensor& logits, const torch::Tensor& labels,
-                 const torch::Tensor& loss) const {
-    torch::NoGradGuard guard;
-    const int64_t most = std::min<int64_t>(5, logits.size(1));
-    const torch::Tensor right = std::get<1>(logits.topk(most, 1)).eq(labels.unsqueeze(1));
-    const torch::Tensor numbers =
-        torch::stack({loss.to(torch::kFloat64), right.select(1, 0).sum().to(torch::kFloat64),
-                      right.any(1).sum().to(torch::kFloat64)})
-            .cpu();
-    const auto* at = numbers.data_ptr<double>();
-    return {at[0], at[1], at[2], static_cast<double>(labels.size(0))};
   }
 };
 
@@ -245,7 +207,7 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Optio
   state.config = config;
   state.shape = shape;
   state.device = options.device;
-  state.place = place_of(options.device);
+  state.place = torch_device(options.device);
   at::init_num_threads();
   torch::set_num_threads(options.threads);
   state.model = build(config, shape, options.model, options.device);
@@ -255,10 +217,11 @@ Replica::Replica(const TrainConfig& config, const ModelShape& shape, const Optio
     state.parameters.push_back({item.key(), tensor.data_ptr<float>(),
                                 static_cast<uint64_t>(tensor.numel()), tensor.dim() > 1,
                                 options.device});
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        tensor, std::make_unique<Hook>(state.ready, state.tensors.size()));
     state.tensors.push_back(tensor);
   }
+  state.hooks = std::make_unique<GradientHooks>(state.tensors, [&state](size_t i) {
+    if (state.ready) state.ready(i);
+  });
   for (const auto& item : state.model->named_buffers()) {
     const bool is_statistic =
         item.key().ends_with("running_mean") || item.key().ends_with("running_var");
@@ -312,50 +275,53 @@ void Replica::write_statistics(const float* values) {
   int64_t count = 0;
   for (const ModelArray& one : state_->statistics) count += static_cast<int64_t>(one.count);
   if (count == 0) return;
-  const torch::Tensor all =
-      torch::from_blob(const_cast<float*>(values), {count}, torch::kFloat32).to(state_->place);
-  int64_t at = 0;
-  for (torch::Tensor& one : state_->statistic_tensors) {
-    one.copy_(all.narrow(0, at, one.numel()));
-    at += one.numel();
-  }
+  state_->set_statistics(
+      torch::from_blob(const_cast<float*>(values), {count}, torch::kFloat32).to(state_->place));
 }
 
-Score Replica::train(
-    const Samples& samples, double divisor,
-    const std::function<void(size_t parameter, const float* gradient)>& on_gradient,
-    const std::function<void()>& after_backward) {
+void Replica::keep_statistics() {
+  torch::NoGradGuard guard;
+  if (!state_->statistic_tensors.empty()) state_->kept = torch::cat(state_->statistic_tensors);
+}
+
+void Replica::restore_statistics() {
+  if (state_->kept.defined()) state_->set_statistics(state_->kept);
+}
+
+void Replica::forward(const Samples& samples, const std::function<void(size_t)>& need) {
   State& state = *state_;
   state.model->train();
-  const AtEnd end{[&state] {
+  for (size_t i = 0; need && i < state.tensors.size(); ++i) need(i);
+  const AtEnd end{[] {
     dropout_key() = {};
     norm_communicator() = nullptr;
-    state.ready = nullptr;
   }};
   dropout_key() = {state.config.seed, samples.step, samples.numbers};
   norm_communicator() = state.norm_over;
-  // The gradient is autograd's own, once; whoever wants it has it copied here and now.
+  state.labels = labels_of(samples, state.place);
+  state.logits = state.run(pictures_of(samples, state.shape, state.place));
+  state.loss = state.model->loss(state.logits, state.labels, state.config.label_smoothing);
+}
+
+// A gradient is autograd's own, once; whoever wants it has it copied here and now.
+void Replica::backward(double divisor, const std::function<void(size_t, const float*)>& ready) {
+  State& state = *state_;
+  const AtEnd end{[&state] {
+    state.ready = nullptr;
+    for (torch::Tensor& one : state.tensors) one.mutable_grad() = torch::Tensor();  // of a torn one
+  }};
   state.ready = [&](size_t i) {
     torch::Tensor& gradient = state.tensors[i].mutable_grad();
-    const torch::Tensor& parameter = state.tensors[i];
-    const bool same =
-        gradient.dim() != 4 || gradient.is_contiguous(torch::MemoryFormat::ChannelsLast);
-    const torch::Tensor dense = same && gradient.is_non_overlapping_and_dense() ? gradient
-                                : parameter.dim() == 4
-                                    ? gradient.contiguous(torch::MemoryFormat::ChannelsLast)
-                                    : gradient.contiguous();
-    on_gradient(i, dense.data_ptr<float>());
+    ready(i, dense_like(state.tensors[i], gradient).data_ptr<float>());
     gradient = torch::Tensor();
   };
-  const torch::Tensor labels = labels_of(samples, state.place);
-  const torch::Tensor logits = state.run(pictures_of(samples, state.shape, state.place));
-  const torch::Tensor loss = state.model->loss(logits, labels, state.config.label_smoothing);
-  const bool waits = !state.device.is_cpu();  // a GPU is not to be kept waiting for a number
-  Score score;
-  if (!waits) score = state.score_of(logits, labels, loss);
-  (loss / divisor).backward();
-  if (after_backward) after_backward();
-  if (waits) score = state.score_of(logits, labels, loss);
+  (state.loss / divisor).backward();
+}
+
+Score Replica::score() {
+  State& state = *state_;
+  const Score score = score_of(state.logits, state.labels, state.loss);
+  state.logits = state.labels = state.loss = torch::Tensor();
   return score;
 }
 
@@ -364,49 +330,14 @@ Score Replica::evaluate(const Samples& samples) {
   state_->model->eval();
   const torch::Tensor labels = labels_of(samples, state_->place);
   const torch::Tensor logits = state_->run(pictures_of(samples, state_->shape, state_->place));
-  return state_->score_of(logits, labels,
-                          state_->model->loss(logits, labels, state_->config.label_smoothing));
+  return score_of(logits, labels,
+                  state_->model->loss(logits, labels, state_->config.label_smoothing));
 }
 
-struct BareLoop::State {
-  TrainConfig config;
-  ModelShape shape;
-  torch::Device place{torch::kCPU};
-  std::shared_ptr<Model> model;
-  std::unique_ptr<torch::optim::SGD> optimizer;
-};
-
-BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape, Device device)
-    : state_(std::make_unique<State>()) {
-  state_->config = config;
-  state_->shape = shape;
-  state_->place = place_of(device);
-  state_->model = build(config, shape, {}, device);
-  state_->optimizer = std::make_unique<torch::optim::SGD>(
-      state_->model->parameters(), torch::optim::SGDOptions(config.learning_rate)
-                                       .momentum(config.momentum)
-                                       .nesterov(config.nesterov)
-                                       .weight_decay(config.weight_decay));
-}
-BareLoop::~BareLoop() = default;
-
-void BareLoop::step(const Replica::Samples& samples) {
-  const torch::Tensor x = pictures_of(samples, state_->shape, state_->place);
-  const torch::Tensor labels = labels_of(samples, state_->place);
-  state_->model->train();
-  state_->optimizer->zero_grad();
-  const torch::Tensor logits = state_->config.dtype == DType::kBF16 ? run_bf16(*state_->model, x)
-                                                                    : state_->model->forward(x);
-  torch::nn::functional::cross_entropy(logits, labels).backward();
-  state_->optimizer->step();
-}
-
-namespace {
-
-TensorMap state_of(const Model& model) {
+TensorMap Replica::state() const {
   torch::NoGradGuard guard;
   TensorMap map;
-  for (const auto& [name, tensor] : kept_tensors(model)) {
+  for (const auto& [name, tensor] : kept_tensors(*state_->model)) {
     const torch::Tensor plain = tensor.cpu().contiguous();
     NamedTensor& one = map[name];
     one.dtype = dtype_name(plain.scalar_type());
@@ -415,11 +346,6 @@ TensorMap state_of(const Model& model) {
   }
   return map;
 }
-
-}  // namespace
-
-TensorMap Replica::state() const { return state_of(*state_->model); }
-TensorMap BareLoop::state() const { return state_of(*state_->model); }
 
 void Replica::load(const TensorMap& tensors) {
   torch::NoGradGuard guard;

@@ -8,7 +8,9 @@
 #include <set>
 
 #include "horon/base/error.h"
-#include "horon/data/augment.h"
+#include "horon/data/image/augment.h"
+#include "horon/data/open_dataset.h"
+#include "horon/data/survey.h"
 
 namespace horon::train {
 namespace {
@@ -109,7 +111,7 @@ std::string describe_data(const RunData& data) {
                            "found, or --skip_eval leaves it out");
 }
 
-void check_shares(const TrainConfig& config, uint64_t samples, uint64_t batch, int ranks) {
+void check_batch_parts(const TrainConfig& config, uint64_t samples, uint64_t batch, int ranks) {
   if (!config.sync_batch_norm || ranks == 1) return;
   const uint64_t wanted = kSmallestShard * static_cast<uint64_t>(ranks);
   if (batch < wanted)

@@ -93,11 +93,11 @@ void set_aside(const std::string& folder) {
       old.push_back(name);
   }
   if (old.empty()) return;
-  std::string aside = file::join(folder, "before-" + utc_now());
+  std::string aside = file::join_path(folder, "before-" + utc_now());
   while (file::exists(aside)) aside += "-again";
   file::make_folder(aside);
   for (const std::string& name : old)
-    file::rename(file::join(folder, name), file::join(aside, name));
+    file::rename(file::join_path(folder, name), file::join_path(aside, name));
 }
 
 void remove_leftovers(const std::string& folder) {
@@ -112,7 +112,7 @@ void remove_leftovers(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder,
                        const std::function<void(const std::string&)>& say, Milliseconds beat)
-    : path_(file::join(folder, kLock)), since_(utc_now()), beat_(beat) {
+    : path_(file::join_path(folder, kLock)), since_(utc_now()), beat_(beat) {
   std::random_device random;
   owner_ = fmt::format("{:08x}{:08x}", random(), random());
   take(say);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -15,10 +14,10 @@
 #include "horon/base/thread.h"
 #include "horon/data/pipeline.h"
 #include "horon/file/file.h"
-#include "horon/train/fault.h"
 #include "horon/train/length.h"
 #include "horon/train/run_data.h"
 #include "horon/train/run_folder.h"
+#include "horon/train/step.h"
 
 namespace horon::train {
 namespace {
@@ -35,9 +34,9 @@ int threads_for(const TrainConfig& config, const Topology& topology, int replica
   return std::max(share, 1);
 }
 
-class Run {
+class TrainingRun {
  public:
-  explicit Run(RankJob job)
+  explicit TrainingRun(RankTask job)
       : job_(std::move(job)),
         config_(job_.config),
         rank_(job_.session.rank()),
@@ -140,7 +139,7 @@ class Run {
     const bool exact = config_.reduction == Reduction::kExact;
     share_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
               config_.drop_remainder, kSmallestShard};
-    check_shares(config_, data_.train->size(), batch_, ranks_);
+    check_batch_parts(config_, data_.train->size(), batch_, ranks_);
   }
 
   void make_parts() {
@@ -183,7 +182,7 @@ class Run {
     }
     if (config_.max_number_of_steps > 0) config_.train_epochs = 0;
     length_ = {config_.train_epochs, config_.max_number_of_steps, config_.backward_passes_per_step,
-               steps_in_epoch(share_), batch_};
+               batches_in_epoch(share_), batch_};
     if (length_.batches == 0)
       throw UsageError(fmt::format("{} samples in batches of {}: there is no whole batch",
                                    share_.samples, batch_));
@@ -225,9 +224,9 @@ class Run {
         failure = static_cast<char>(error.exit_code()) + std::string(error.what());
       }
     }
-    failure = share_text(runtime_.world(), failure);
+    failure = broadcast_text(runtime_.world(), failure);
     if (!failure.empty()) throw Error(failure.substr(1), static_cast<ExitCode>(failure[0]));
-    config_.model_dir = share_text(runtime_.world(), config_.model_dir);
+    config_.model_dir = broadcast_text(runtime_.world(), config_.model_dir);
   }
 
   // Restore priority: model_dir, then checkpoint_path, then a fresh start.
@@ -288,7 +287,7 @@ class Run {
     file::make_folder(config_.model_dir);
     lock_.emplace(config_.model_dir, [&](const std::string& line) { screen.say(line); });
     remove_leftovers(config_.model_dir);
-    remove_leftovers(file::join(config_.model_dir, "best"));
+    remove_leftovers(file::join_path(config_.model_dir, "best"));
     if (config_.resume == ResumeMode::kNever) set_aside(config_.model_dir);
     nlohmann::json json = to_json(config_);
     json["resolved"] = {{"threads_per_rank", threads_},
@@ -296,7 +295,7 @@ class Run {
                         {"backend", runtime_.world().backend()},
                         {"libtorch", torch_kind()},
                         {"training_samples", state_.data.samples}};
-    file::write(file::join(config_.model_dir, "config.json"), json.dump(1) + "\n");
+    file::write(file::join_path(config_.model_dir, "config.json"), json.dump(1) + "\n");
   }
 
   PipelineOptions pipeline_options(const std::shared_ptr<Dataset>& set, bool training) const {
@@ -334,8 +333,10 @@ class Run {
       if (data_.watched()) evaluate(data_.watched(), moment);
     } else {
       Pipeline pipeline(options);
+      TrainStep step({config_, *replica_, *optimizer_, *sync_, callbacks_, pipeline, state_,
+                      length_, share_, job_.place, job_.stop});
       while (!moment.is_last) {
-        one_step(pipeline, moment);
+        step.run(moment);
         seen += moment.sums.score.count;
         const bool due = moment.ends_epoch && config_.epochs_between_evals > 0 &&
                          state_.position.epoch % config_.epochs_between_evals == 0;
@@ -350,67 +351,6 @@ class Run {
     moment.result.seconds = watch.seconds();
     moment.result.images_per_s = seen / std::max(watch.seconds(), 1e-9);
     if (data_.validation && data_.test && !moment.result.interrupted) evaluate(data_.test, moment);
-  }
-
-  void one_step(Pipeline& pipeline, Moment& moment) {
-    std::vector<Batch> batches;
-    std::vector<std::vector<Shard>> passes;
-    std::vector<uint64_t> global;
-    const uint64_t epoch_before = state_.position.epoch;
-    moment.epoch = epoch_of(state_.position);
-    for (const auto& one : callbacks_) one->on_step_begin(moment);
-    for (uint64_t pass = 0; pass < config_.backward_passes_per_step; ++pass) {
-      auto batch = pipeline.next();
-      if (!batch) break;  // the last epoch has ended
-      batches.push_back(*std::move(batch));
-      state_.position = batches.back().after;
-      global.push_back(batches.back().global_count);
-    }
-    for (const Batch& batch : batches) passes.push_back(shards_of(batch));
-    const bool may_skip = config_.nan_policy == NanPolicy::kSkipStep ||
-                          (job_.ingredients != nullptr && !job_.ingredients->callbacks.empty());
-    const std::vector<float> statistics =
-        may_skip ? replica_->read_statistics() : std::vector<float>{};
-    moment.sums = sync_->step(passes, global, {job_.stop.stop_requested(), moment.wants_end});
-    moment.skips = false;
-    for (const auto& one : callbacks_) one->on_gradients(moment);
-    if (moment.skips) {  // as if the step had not been
-      if (may_skip) replica_->write_statistics(statistics.data());
-    } else {
-      optimizer_->step(sync_->slices(), moment.rate);
-    }
-    ++state_.step;
-    if (is_flipped(rank_, state_.step) && job_.place.is_cpu())
-      replica_->parameters()[0].data[0] *= 2;
-    moment.epoch = epoch_of(state_.position);
-    moment.ends_epoch = state_.position.epoch != epoch_before;
-    moment.result.interrupted = moment.sums.stops > 0;
-    moment.is_last = length_.is_over(state_.step, state_.position) || moment.sums.ends > 0 ||
-                     moment.result.interrupted;
-    moment.loss = moment.sums.score.loss / std::max(moment.sums.score.count, 1.0);
-    moment.result.train_loss = moment.loss;
-    for (const auto& one : callbacks_) one->on_step_end(moment);
-  }
-
-  std::vector<Shard> shards_of(const Batch& batch) const {
-    std::vector<Shard> shards;
-    const uint64_t parts = share_.shards == 0 ? static_cast<uint64_t>(ranks_) : share_.shards;
-    uint64_t number = cut(parts, static_cast<uint64_t>(ranks_), static_cast<uint64_t>(rank_)).first;
-    const uint64_t each = batch.count() == 0 ? 0 : batch.pixels.count / batch.count();
-    if (is_poisoned(rank_, state_.step + 1) && job_.place.is_cpu() && batch.count() > 0)
-      static_cast<float*>(batch.pixels.data)[0] = std::numeric_limits<float>::quiet_NaN();
-    uint64_t at = 0;
-    for (const uint64_t size : batch.shard_sizes) {
-      Shard shard;
-      shard.number = number++;
-      shard.samples.pixels = static_cast<const float*>(batch.pixels.data) + at * each;
-      shard.samples.labels = std::span(batch.labels).subspan(at, size);
-      shard.samples.numbers = std::span(batch.samples).subspan(at, size);
-      shard.samples.step = state_.step;
-      shards.push_back(shard);
-      at += size;
-    }
-    return shards;
   }
 
   void evaluate(const std::shared_ptr<Dataset>& set, Moment& moment) {
@@ -453,7 +393,7 @@ class Run {
     for (const auto& one : callbacks_) one->on_evaluated(moment);
   }
 
-  RankJob job_;
+  RankTask job_;
   TrainConfig config_;
   int rank_;
   int ranks_;
@@ -467,7 +407,7 @@ class Run {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientSync> sync_;
   std::optional<Schedule> schedule_;
-  ShareOptions share_;
+  BatchOptions share_;
   RunLength length_;
   uint64_t total_steps_ = 0;  // for people
   RunState state_;
@@ -478,6 +418,6 @@ class Run {
 
 }  // namespace
 
-TrainResult run_rank(RankJob job) { return Run(std::move(job)).run(); }
+TrainResult run_rank(RankTask job) { return TrainingRun(std::move(job)).run(); }
 
 }  // namespace horon::train

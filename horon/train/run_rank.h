@@ -8,18 +8,19 @@
 
 namespace horon::train {
 
-// One rank of a run: trains (or only evaluates) and returns the same numbers on every rank. The
-// session is connected; its signals are told when set-up is over. Prints on rank 0 only.
-struct RankJob {
+// Runs one rank: trains, or only evaluates, and returns the same numbers on every rank. The session
+// is connected; its signal handler is notified when set-up ends. Prints on rank 0 only.
+struct RankTask {
   TrainConfig config;
   Session& session;
   std::stop_token stop = {};
   bool only_evaluates = false;
-  int replicas_here = 1;  // of this process
+  int replicas_here = 1;  // in this process
   Accelerator place = {};
   const Ingredients* ingredients = nullptr;  // null: everything by name
-  std::string program = {};                  // that people start again to go on; empty: `horon`
+  std::string program = {};                  // command that resumes the run; empty: `horon`
 };
-TrainResult run_rank(RankJob job);
+// All ranks call it. Throws what a run can throw; callers own everything that `job` refers to.
+TrainResult run_rank(RankTask job);
 
 }  // namespace horon::train

@@ -55,7 +55,7 @@ void restore(const Snapshot& snapshot, RunState& state, const Trainee& trainee) 
   state = {snapshot.step, snapshot.position, snapshot.best_accuracy, state.data};
 }
 
-std::string share_text(Communicator& comm, std::string text) {
+std::string broadcast_text(Communicator& comm, std::string text) {
   std::array<int64_t, 1> size = {static_cast<int64_t>(text.size())};
   comm.broadcast(view_of(size), 0, {.name = "size of state", .timeout = kNoLimit});
   text.resize(static_cast<size_t>(size[0]));
@@ -64,7 +64,7 @@ std::string share_text(Communicator& comm, std::string text) {
   return text;
 }
 
-void share_state(Communicator& comm, RunState& state, const Trainee& trainee) {
+void broadcast_state(Communicator& comm, RunState& state, const Trainee& trainee) {
   std::array<int64_t, 4> counts = {
       static_cast<int64_t>(state.step), static_cast<int64_t>(state.position.epoch),
       static_cast<int64_t>(state.position.next), static_cast<int64_t>(trainee.optimizer.steps)};
@@ -73,8 +73,9 @@ void share_state(Communicator& comm, RunState& state, const Trainee& trainee) {
   comm.broadcast(view_of(best), 0, {.name = "best accuracy"});
   const bool sends = comm.rank() == 0;
   const std::string model =
-      share_text(comm, sends ? pack_safetensors(trainee.replica.state()) : "");
-  const std::string arrays = share_text(comm, sends ? pack_safetensors(arrays_of(trainee)) : "");
+      broadcast_text(comm, sends ? pack_safetensors(trainee.replica.state()) : "");
+  const std::string arrays =
+      broadcast_text(comm, sends ? pack_safetensors(arrays_of(trainee)) : "");
   state = {static_cast<uint64_t>(counts[0]),
            {static_cast<uint64_t>(counts[1]), static_cast<uint64_t>(counts[2])},
            best[0],

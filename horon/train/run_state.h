@@ -7,18 +7,18 @@
 #include "horon/train/optimizer.h"
 #include "horon/train/replica.h"
 
-// What a run is made of at a moment: to keep it, to take it up again, to give it to the other
-// ranks.
+// The state of a run at one moment: to save it, restore it, and send it to the other ranks.
 namespace horon::train {
 
+// Progress of a run.
 struct RunState {
   uint64_t step = 0;
   Position position;
   double best_accuracy = 0;
-  DataMark data = {};  // what it learns from now
+  DataMark data = {};  // the current training data
 };
 
-// What is trained, and where it lies.
+// What is trained, and on which device. Refers to objects that outlive it.
 struct Trainee {
   Replica& replica;
   Optimizer& optimizer;
@@ -27,13 +27,13 @@ struct Trainee {
 
 Snapshot take_snapshot(const RunState& state, const Trainee& trainee, const TrainConfig& config,
                        int ranks);
-// Error (exit code 13) if the tensors are of another model or optimizer. Without optimizer arrays
-// the optimizer starts anew.
+// Error (exit code 13) if the tensors belong to another model or optimizer. Without optimizer
+// arrays the optimizer starts from zero.
 void restore(const Snapshot& snapshot, RunState& state, const Trainee& trainee);
 
 // Rank 0's text on every rank. All ranks.
-std::string share_text(Communicator& comm, std::string text);
-// Everything of rank 0 on every rank, before the first step. All ranks.
-void share_state(Communicator& comm, RunState& state, const Trainee& trainee);
+std::string broadcast_text(Communicator& comm, std::string text);
+// Copies rank 0's whole state to every rank, before the first step. All ranks.
+void broadcast_state(Communicator& comm, RunState& state, const Trainee& trainee);
 
 }  // namespace horon::train

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "horon/base/error.h"
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 #include "horon/base/text.h"
 
 namespace horon::train {
@@ -48,24 +48,17 @@ void refuse_both(const Given& layer, const std::string& one, const std::string& 
 }  // namespace
 
 void Said::add(const std::string& name, const std::string& value, const std::string& where) {
-  const ReadSetting read = read_setting(name, value, where);
+  put(read_setting(name, value, where));
+}
+
+void Said::put(const ReadSetting& read) {
   Given& layer = read.setting.scope == SettingScope::kJob ? job : trainer;
   layer[std::string(read.setting.name)] = read.value;
 }
 
 Said read_flags(const Given& flags) {
   Said said;
-  Given names;  // ours -> as it was written
-  for (const auto& [name, value] : flags) {
-    const std::string flag = knob_flag(name);
-    const ReadSetting read = read_setting(name, value, flag);
-    const auto [before, fresh] = names.emplace(read.setting.name, flag);
-    const Given& layer = read.setting.scope == SettingScope::kJob ? said.job : said.trainer;
-    require(fresh || layer.at(before->first) == read.value,
-            fmt::format("{} and {}: both are {}; give one of the two", before->second, flag,
-                        read.setting.name));
-    said.add(name, value, flag);
-  }
+  for (const ReadSetting& read : horon::read_flags(flags)) said.put(read);
   return said;
 }
 

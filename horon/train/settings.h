@@ -5,36 +5,38 @@
 
 #include "horon/train/config.h"
 
-// Settings as people give them, in layers: the run's own that goes on, a file, flags. Pure.
+// Settings in layers: the resumed run's own, a file, flags. Pure functions.
 namespace horon::train {
 
 using Given = std::map<std::string, std::string>;  // name -> value
 
-// What was said, by the names of the table and with values as they are kept.
+// Given settings, under their names in the table and with normalised values.
 struct Said {
   Given trainer;
   Given job;
-  // Adds one, by whatever name, in place of what was said before it. UsageError beginning with
+  // Adds one setting, by any of its names; replaces an earlier value. UsageError that begins with
   // `where`.
   void add(const std::string& name, const std::string& value, const std::string& where);
+  void put(const ReadSetting& read);
 };
 
-// Of flags, by whatever names. UsageError where two names of one setting contradict each other.
+// Settings from flags, by any of their names. UsageError if two names of one setting contradict
+// each other.
 Said read_flags(const Given& flags);
 
-// Of a file: "name = value" lines (base/setting.h), or the config.json of a run (without what is
-// forgotten when a run goes on, its folder and how it was begun). UsageError with file and line.
+// Settings from a file: "name = value" lines (base/setting.h), or the config.json of a run (without
+// its folder and what applied only to its start). UsageError with file and line.
 struct SettingsFile {
   Said said;
-  bool is_of_run = false;  // all settings of a run, in which one may replace another
+  bool is_of_run = false;  // has all settings of a run, of which one may replace another
 };
 SettingsFile parse_settings(const std::string& text, const std::string& path);
 
-// Puts a layer on top of `config`. What it gives replaces its rival below: a number of steps the
-// number of epochs, one batch size the other. UsageError where one layer gives both, or a rate
-// beside stages, which have their own.
+// Applies a layer to `config`. A setting replaces its rival in lower layers: a number of steps the
+// number of epochs, one batch size the other. UsageError if one layer gives both, or a rate
+// together with stages, which contain rates.
 void apply(TrainConfig& config, const Given& layer);
-// For a layer with all settings of a run: nothing in it contradicts.
+// For a layer that has all settings of a run: contradictions are not checked.
 void apply_whole(TrainConfig& config, const Given& layer);
 
 // All settings, as if each had been given.

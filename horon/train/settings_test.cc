@@ -127,7 +127,7 @@ TEST(Config, ReplicasByTheirNumberAlone) {
   EXPECT_THROW(check_config(several, 1), UsageError);
 }
 
-TEST(Settings, OfAFileAreNamedByLine) {
+TEST(Settings, FileErrorsNameTheLine) {
   const SettingsFile file =
       parse_settings("# a comment\nmodel = lenet\n\nbatch_size = 64 # here, too\n", "x");
   EXPECT_EQ(file.said.trainer, (Given{{"model", "lenet"}, {"batch_size", "64"}}));
@@ -139,8 +139,7 @@ TEST(Settings, OfAFileAreNamedByLine) {
   EXPECT_EQ(said("\n\nmomentun = 0.5"),
             "my.conf:3: momentun: unknown setting 'momentun'; did you mean 'momentum'?");
   EXPECT_EQ(said("use_fp16 = true"),
-            "my.conf:1: use_fp16: --dtype bf16 is the nearest that is "
-            "built in");
+            "my.conf:1: use_fp16: the closest available option is --dtype bf16");
   EXPECT_NE(said("{\"seed\": 1,\n}").find("my.conf: "), std::string::npos);
   EXPECT_NE(said("{\"seed\": 1,\n}").find("line 2"), std::string::npos);
   EXPECT_NE(said("{\"train_epoch\": 3}").find("my.conf: train_epoch: unknown setting"),
@@ -158,7 +157,7 @@ TEST(Settings, OfAFileAreNamedByLine) {
   EXPECT_EQ(both.job, (Given{{"bucket_bytes", "2097152"}}));
 }
 
-TEST(Settings, OfAnotherRunAreTakenButNotItsFolder) {
+TEST(Settings, ConfigOfAnotherRunAppliesExceptItsFolder) {
   TrainConfig before;
   before.model = "lenet";
   before.model_dir = "runs/a";
@@ -219,11 +218,11 @@ TEST(Start, TakesSettingsOfTheJobAndOtherProgramsNames) {
   EXPECT_EQ(
       start.given,
       (Given{{"model", "lenet"}, {"data_dir", "/d"}, {"batch_size", "64"}, {"train_epochs", "3"}}));
-  EXPECT_EQ(start.knobs.bytes("bucket_bytes"), 4U << 20);
-  EXPECT_EQ(start.knobs.text("log_level"), "info");
-  EXPECT_EQ(start.knobs.origin("log_level"), "file");
-  EXPECT_EQ(start.knobs.text("timeout"), "7s");  // the environment before the file
-  EXPECT_EQ(Start::resolve({{"spin", "4"}}, env_of({}), path).knobs.text("spin"), "4");
+  EXPECT_EQ(start.job_settings.bytes("bucket_bytes"), 4U << 20);
+  EXPECT_EQ(start.job_settings.text("log_level"), "info");
+  EXPECT_EQ(start.job_settings.origin("log_level"), "file");
+  EXPECT_EQ(start.job_settings.text("timeout"), "7s");  // the environment before the file
+  EXPECT_EQ(Start::resolve({{"spin", "4"}}, env_of({}), path).job_settings.text("spin"), "4");
   const auto said = [&](const Given& flags) {
     return message_of([&] { Start::resolve(flags, env_of({}), ""); });
   };
@@ -236,7 +235,7 @@ TEST(Start, TakesSettingsOfTheJobAndOtherProgramsNames) {
             "--bucket-byte: unknown setting 'bucket_byte'; did you mean 'bucket_bytes'?");
 }
 
-TEST(Start, GoesOnWithTheRunsSettings) {
+TEST(Start, ResumesWithTheSettingsOfTheRun) {
   const TempFolder folder;
   TrainConfig before;
   before.model = "lenet";
@@ -270,7 +269,7 @@ TEST(Start, GoesOnWithTheRunsSettings) {
 }
 
 // A run and a checkpoint of version 0.1, as they were written then.
-TEST(Frozen, RunsAndCheckpointsOfVersion01StillLoad) {
+TEST(Frozen, RunsAndCheckpointsOfVersion01Load) {
   const std::string frozen = HORON_FROZEN_RUN;
   const std::string text = file::read(frozen + "/config.json");
   const nlohmann::json json = nlohmann::json::parse(text);

@@ -21,7 +21,7 @@ TrainConfig read_config(const nlohmann::json& json, const std::string& path) {
 }
 
 TrainConfig config_of_checkpoint(const std::string& checkpoint) {
-  const std::string path = file::join(checkpoint, "manifest.json");
+  const std::string path = file::join_path(checkpoint, "manifest.json");
   if (!file::exists(path)) throw UsageError(path + ": there is no checkpoint");
   const auto json = nlohmann::json::parse(file::read(path, kLargestFile), nullptr, false);
   if (!json.is_object() || !json.contains("config"))
@@ -33,7 +33,7 @@ TrainConfig config_of_checkpoint(const std::string& checkpoint) {
 
 // A run that goes on has its settings already; nothing if there is none.
 std::optional<TrainConfig> config_of_run(const std::string& folder, bool only_evaluates) {
-  const std::string path = file::join(folder, "config.json");
+  const std::string path = file::join_path(folder, "config.json");
   if (!file::exists(path)) return std::nullopt;
   const auto json = nlohmann::json::parse(file::read(path, kLargestFile), nullptr, false);
   if (!json.is_object()) throw UsageError(path + ": no settings of a run");
@@ -61,13 +61,13 @@ SettingsFile read_file(const std::string& path) {
 }
 
 // The job's settings of `file` count below flags and environment, and above HORON_CONFIG's.
-Knobs resolve_knobs(const Given& flags, const EnvLookup& env, const Given& file) {
-  Knobs knobs = Knobs::resolve(flags, env, "");
+JobSettings resolve_knobs(const Given& flags, const EnvLookup& env, const Given& file) {
+  JobSettings job_settings = JobSettings::resolve(flags, env, "");
   for (const auto& [name, value] : file) {
-    const std::string_view from = knobs.origin(name);
-    if (from != "command line" && from != "environment") knobs.set(name, value, "file");
+    const std::string_view from = job_settings.origin(name);
+    if (from != "command line" && from != "environment") job_settings.set(name, value, "file");
   }
-  return knobs;
+  return job_settings;
 }
 
 // The first run of a newcomer: the whole course of the learning rate, up and down.
@@ -90,7 +90,7 @@ Start Start::resolve(const Given& flags, const EnvLookup& env, const std::string
   apply_whole(alone, said.trainer);
   Start start;
   start.only_evaluates = only_evaluates || alone.run_mode == RunMode::kEvaluate;
-  start.knobs = resolve_knobs(said.job, env, from_file.said.job);
+  start.job_settings = resolve_knobs(said.job, env, from_file.said.job);
   const auto before = config_before(alone, start.only_evaluates);
   start.config = before.value_or(TrainConfig{});
   from_file.is_of_run ? apply_whole(start.config, from_file.said.trainer)

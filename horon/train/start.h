@@ -2,26 +2,30 @@
 
 #include <string>
 
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 #include "horon/train/settings.h"
 
 namespace horon::train {
 
-// A run as it is about to begin, or to go on: what `horon train` makes of its flags, for programs,
-// too. Trainer takes it.
+// The resolved settings of a run that is about to start or resume: what `horon train` makes from
+// its flags, for programs, too. Pass it to Trainer. A value.
+//
+//   auto start = horon::Start::resolve({{"train_epochs", "5"}}, horon::process_env, "");
+//   horon::Trainer(std::move(start)).train();
 struct Start {
   TrainConfig config;
-  Knobs knobs = {};  // the job's
-  Given given = {};  // of the trainer's, what this start was told: ranks compare that alone
+  JobSettings job_settings = {};  // for launcher and communicator
+  Given given = {};               // trainer settings given to this start: ranks compare only these
   bool only_evaluates = false;
-  bool is_command = false;  // `horon train` itself: people go on by its name
+  bool is_command = false;  // it is `horon train` itself: messages name that command
 
-  // `flags`: settings by the names of the table or other programs', whatever their spelling.
-  // `file`: lines "name = value", or the config.json of a run; empty: none. Of each setting the
-  // first that is said counts: flag, for the job's the environment, file, HORON_CONFIG (the job's
-  // alone), the run in model_dir that goes on, default. What is said replaces its rival below it
-  // (apply() in settings.h). Whoever says nothing of rates gets resnet_tiny's own course.
-  // UsageError naming flag, variable, or file and line.
+  // `flags`: settings by their names in the table or in other programs, in any spelling. `file`:
+  // "name = value" lines or the config.json of a run; empty: none. For each setting the first
+  // source that has it decides: flag, environment (job settings only), file, HORON_CONFIG (job
+  // settings only), the run in model_dir that is resumed, default. A given setting replaces its
+  // rival in lower layers (apply() in settings.h). Without any setting of the learning rate, a new
+  // run of resnet_tiny gets a default schedule. UsageError that names flag, variable, or file and
+  // line.
   static Start resolve(const Given& flags, const EnvLookup& env, const std::string& file,
                        bool only_evaluates = false);
 };

@@ -18,11 +18,11 @@
 namespace horon::train {
 namespace {
 
-Accelerator find_accelerator(DeviceChoice wanted, const Knobs& knobs) {
+Accelerator find_accelerator(DeviceChoice wanted, const JobSettings& job_settings) {
   const bool by_itself = wanted == DeviceChoice::kAuto;
   if (wanted == DeviceChoice::kCpu || (by_itself && !has_cuda())) return {};
   try {
-    return open_accelerator(part_folders(knobs.text("parts")), 0);
+    return open_accelerator(part_folders(job_settings.text("parts")), 0);
   } catch (const UsageError& error) {
     if (!by_itself) throw;
     fmt::print(stderr, "horon: LibTorch has a GPU, but Horon cannot use it: {}\n", error.what());
@@ -76,7 +76,7 @@ void Trainer::settle(const Session& session, bool only_evaluates) {
   for (const auto& [name, value] : given_) terms.given[name] = get_field(config_, name);
   terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
   const Agreement agreement = agree(*session.store(), session.rank(), session.size(), config_,
-                                    terms, session.knobs().duration("start_timeout"));
+                                    terms, session.job_settings().duration("start_timeout"));
   config_ = agreement.config;
   if (session.is_first() && !agreement.warning.empty())
     fmt::print(stderr, "horon: {}\n", agreement.warning);
@@ -93,15 +93,15 @@ void Trainer::prepare_evaluation(int ranks) {
 
 TrainResult Trainer::run_replica(Session& session, const Accelerator& place, bool only_evaluates) {
   session.connect(place.runtime);
-  RankJob job{config_, session};
+  RankTask job{config_, session};
   if (session.signals() != nullptr) job.stop = session.signals()->token();
   job.only_evaluates = only_evaluates;
   job.replicas_here = replicas_of(config_);
   job.ingredients = &ingredients_;
   if (!is_command_) job.program = own_command();
   if (!place.is_cpu())
-    job.place = open_accelerator(part_folders(session.knobs().text("parts")), session.local_rank(),
-                                 place.runtime);
+    job.place = open_accelerator(part_folders(session.job_settings().text("parts")),
+                                 session.local_rank(), place.runtime);
   return run_rank(std::move(job));
 }
 
@@ -110,7 +110,7 @@ TrainResult Trainer::run(bool only_evaluates) {
   // LibTorch 2.15's bf16 convolutions were seen to end with SIGILL (tilezero) on a CPU with AMX.
   if (config_.dtype == DType::kBF16) setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 0);
   SessionOptions options;
-  if (knobs_) options.knobs = *knobs_;
+  if (job_settings_) options.job_settings = *job_settings_;
   options.takes_signals = true;
   options.connects = false;
   Session session(options);
@@ -118,7 +118,7 @@ TrainResult Trainer::run(bool only_evaluates) {
   const int here = replicas_of(config_);
   if (only_evaluates) prepare_evaluation(session.size() * here);
   check_config(config_, session.size() * here);
-  const Accelerator place = find_accelerator(config_.device, session.knobs());
+  const Accelerator place = find_accelerator(config_.device, session.job_settings());
   if (config_.sync_batch_norm && !place.is_cpu() && here > place.runtime->device_count())
     throw UsageError(fmt::format(
         "--sync_batch_norm with {} replicas of a process on {} GPU(s): LibTorch has one "

@@ -18,10 +18,11 @@ class Session;
 
 namespace horon::train {
 
-// Of "train", of "test" (null: there is none), and of "validation" if the settings cut one off.
+// Opens the data set of a split: "train", "test" (may return null: there is none), or "validation"
+// if the settings ask for one.
 using DatasetMaker = std::function<std::shared_ptr<Dataset>(const std::string& split)>;
 
-// What a program brings of its own; what is empty is found by its name in the settings.
+// What a program supplies itself; an empty member is looked up by its name in the settings.
 struct Ingredients {
   DatasetMaker dataset;
   ModelMaker model;  // model/model.h
@@ -29,24 +30,29 @@ struct Ingredients {
   std::vector<CallbackMaker> callbacks;
 };
 
-// Trains a network on all ranks of the job that this process was started in (`horon run`, mpirun,
-// srun, TF_CONFIG, or alone): input, gradients summed between ranks, checkpoints, resuming, logs.
-// All processes call it alike: settings and data that differ are an error on all of them (exit code
-// 11) before anything is built. Errors are thrown; result.interrupted after SIGTERM or SIGINT,
-// which before the first step end the process at once, with 75 (make it before other threads start:
-// they would take the signals). SIGUSR1 writes down the last operations. Parts for GPUs are looked
-// for beside the program, or where HORON_PARTS says.
+// Trains a network on all ranks of the job that started this process (`horon run`, mpirun, srun,
+// TF_CONFIG, or alone): input, gradients summed over ranks, checkpoints, resuming, logs.
+//
+//   horon::Trainer trainer(config);
+//   const horon::TrainResult result = trainer.train();
+//
+// All processes make the same calls: settings and data that differ are an error on all of them
+// (exit code 11) before anything is built. Blocks until the run ends; throws Errors. After SIGTERM
+// or SIGINT result.interrupted is true; before the first step they end the process at once with
+// exit code 75. SIGUSR1 writes the last operations to a file. Make a Trainer before other threads
+// start, or these would receive the signals. Parts for GPUs are searched beside the program, or in
+// HORON_PARTS. One thread.
 class Trainer {
  public:
   explicit Trainer(TrainConfig config, Ingredients ingredients = {})
       : config_(std::move(config)), ingredients_(std::move(ingredients)), given_(all_of(config_)) {}
-  // Flags, a file and the run that goes on, as `horon train` takes them: start.h. Ranks compare
-  // what each was told; the rest is rank 0's, which may have found it in the run's folder.
+  // With flags, a file and a run to resume, as `horon train` has them: start.h. Ranks compare what
+  // each was given; the rest comes from rank 0, which may have found it in the run's folder.
   explicit Trainer(Start start, Ingredients ingredients = {})
       : config_(std::move(start.config)),
         ingredients_(std::move(ingredients)),
         given_(std::move(start.given)),
-        knobs_(std::move(start.knobs)),
+        job_settings_(std::move(start.job_settings)),
         is_command_(start.is_command) {}
   TrainResult train() { return run(false); }
   TrainResult evaluate() { return run(true); }
@@ -59,13 +65,13 @@ class Trainer {
   TrainConfig config_;
   Ingredients ingredients_;
   Given given_;
-  std::optional<Knobs> knobs_;  // none: those of the environment
-  bool is_command_ = false;     // `horon train`
+  std::optional<JobSettings> job_settings_;  // none: from the environment
+  bool is_command_ = false;                  // `horon train`
 };
 
-// One call for those who come from MoXing. Its arguments, with their meanings of old: run_mode in
-// any case, batch_size of ONE replica, log_dir for checkpoints and logs. Restores from log_dir,
-// then from checkpoint_path.
+// One call for users of MoXing. The arguments have their meanings there: run_mode in any case,
+// batch_size of ONE replica, log_dir for checkpoints and logs. Restores from log_dir, otherwise
+// from checkpoint_path.
 struct RunArguments {
   std::string run_mode = "TRAIN";  // or "EVAL"
   uint64_t batch_size = 128;       // of one replica
@@ -73,9 +79,9 @@ struct RunArguments {
   uint64_t max_number_of_steps = 0;
   std::string checkpoint_path;
   uint64_t log_every_n_steps = 10;
-  double save_model_secs = 0;  // wins over save_model_steps
+  double save_model_secs = 0;  // takes precedence over save_model_steps
   uint64_t save_model_steps = 0;
-  TrainConfig config = {};  // everything else
+  TrainConfig config = {};  // all other settings
 };
 TrainResult run(const DatasetMaker& input_fn, const ModelMaker& model_fn,
                 const OptimizerMaker& optimizer_fn, const RunArguments& arguments);

@@ -54,7 +54,7 @@ class InputTest(unittest.TestCase):
 
 
 class Settings(InputTest):
-    def test_words(self):
+    def test_unknown_words_of_settings_are_refused(self):
         for flag, bad, near in (("--backend", "shmem", "'shm'"), ("--cross-backend", "glo", "'gloo'"),
                                 ("--log-level", "inof", "'info'"), ("--log-level", "loud", "debug, info"),
                                 ("--algorithm", "all_reduce=two_shto", "'all_reduce=two_shot'"),
@@ -67,7 +67,7 @@ class Settings(InputTest):
                 for command in (["info"], ["demo"], ["bench", "launch"], ["bench", "runtime"]):
                     self.refuse(*command, *given, says=[flag.split("=")[0], near])
 
-    def test_ranges(self):
+    def test_values_out_of_range_are_refused(self):
         for flag, bad in (("--spin", "foo"), ("--spin", "-3"), ("--spin", "1000001"), ("--spin", "1.5"),
                           ("--timeout", "0"), ("--timeout", "-5"), ("--timeout", "soon"), ("--timeout", "366d"),
                           ("--start-timeout", "0ms"), ("--stall-warning-time", "0"), ("--stall-shutdown-time", "0"),
@@ -79,14 +79,14 @@ class Settings(InputTest):
                 self.refuse_run(flag, bad, says=[flag, f"'{bad}'"])
                 self.refuse("info", flag, bad, says=[flag, f"'{bad}'"])
 
-    def test_environment(self):
+    def test_invalid_variables_are_named(self):
         self.refuse_run(env={"HORON_BACKEND": "shmem"}, says=["HORON_BACKEND (environment)", "'shm'"])
         self.refuse_run(env={"HORON_SPIN": "fast"}, says=["HORON_SPIN (environment)", "0 to 1000000"])
         self.refuse_run(env={"HORON_INSECURE": "perhaps"}, says="HORON_INSECURE (environment)")
         self.refuse_run("-x", "HORON_BACKEND=shmem", says=["HORON_BACKEND", "'shm'"])
         self.refuse("info", env={"HORON_BACKEND": "shmem"}, says=["HORON_BACKEND (environment)", "'shm'"])
 
-    def test_file(self):
+    def test_errors_in_settings_files_name_the_line(self):
         for text, says in (("backend = shm\n\n# so\nbackend = shmem\n", ["settings:4", "backend", "'shm'"]),
                            ("tiemout = 5s\n", ["settings:1", "'timeout'"]),
                            ("\nspin = -1  # no\n", ["settings:2", "spin", "'-1'"]),
@@ -159,7 +159,7 @@ class Settings(InputTest):
             self.assertEqual((rank.returncode, err), (0, ""))
             self.assertIn("done", out)
 
-    def test_switch(self):
+    def test_switches_take_true_and_false(self):
         for flags, want in ((["--insecure"], "true"), (["--insecure", "true"], "true"), (["--insecure", "false"], "false"),
                             (["--insecure=yes"], "true"), ([], "false")):
             self.assertRegex(self.accept("info", "--knobs", *flags), rf"insecure +{want} ")
@@ -204,19 +204,28 @@ class Settings(InputTest):
         self.train("--bucket-byte", "1", says="did you mean 'bucket_bytes'?")
         self.train("--lerning-rate", "1", says="did you mean 'learning_rate'?")
         self.train("--use_synthetic_data", says="--dataset synthetic")
-        self.train("--dgc-total-samples=5", says="not built in yet")
-        self.train("--dtype", "fp16", says="bf16 is the nearest")
+        self.train("--dgc-total-samples=5", says="not implemented yet")
+        self.train("--dtype", "fp16", says="closest available type is bf16")
         self.train("--config", self.write("settings", "\nworker_hosts = a,b\n"), says=["settings:2: worker_hosts", "horon run -np N"])
         self.train("--config", self.write("settings", "spin = 3\nspin = -1\n"), says="settings:2: spin: '-1'")
         self.train(env={"HORON_SPIN": "fast"}, says="HORON_SPIN (environment)")
         self.train("more", says="'more' was not expected")
 
+    def test_two_names_of_one_setting(self):
+        """Whoever contradicts himself is told so, by the names that he typed; who says the same twice is not."""
+        self.train("--train-url", "a", "--model_dir", "b", says=["--train-url", "--model_dir", "both are model_dir"])
+        self.train("--max_epochs", "x", says=["--max-epochs", "'x'"])
+        self.train("--max_epochs", "3", "--train_epochs", "3")
+        self.refuse_run("--fusion-threshold-mb", "2", "--bucket-bytes", "4MB", says=["--fusion-threshold-mb", "--bucket-bytes", "both are"])
+        self.refuse("info", "--gloo-timeout-seconds", "5", "--timeout", "6s", says=["--gloo-timeout-seconds", "--timeout", "both are timeout"])
+        self.assertRegex(self.accept("info", "--knobs", "--gloo_timeout_seconds", "5", "--timeout", "5s"), r"timeout +5s +command line")
+
     def test_settings_of_the_trainer_are_explained_elsewhere(self):
-        self.refuse_run("--batch_size", "64", says=["--batch_size", "GLOBAL batch", "behind `horon train`"])
-        self.refuse_run("--train-url", "x", says=["folder for checkpoints", "behind `horon train`"])
+        self.refuse_run("--batch_size", "64", says=["--batch_size", "GLOBAL batch", "after `horon train`"])
+        self.refuse_run("--train-url", "x", says=["folder for checkpoints", "after `horon train`"])
         self.refuse_run("--config", self.write("settings", "seed = 3\n"), says=["settings:1: seed", "`horon train --seed 3`"])
         self.assertRegex(self.accept("info", "--knobs"), r"batch_size +128 +`horon train` +GLOBAL")
-        for name, says in (("batch-size", ["scope", "run", "equal", "MoXing's batch_size is of one GPU"]),
+        for name, says in (("batch-size", ["scope", "run", "equal", "for MoXing's batch_size, which is per GPU"]),
                            ("train_url", ["model_dir", "MoXing", "slim"]), ("loss_scale", ["no meaning here"])):
             said = self.accept("info", "--explain", name)
             for word in says:
@@ -265,7 +274,7 @@ class Run(InputTest):
                           "--stall-check-warning-time-seconds", "1.5", "sh", "-c", script)
         self.assertEqual(out, "[0] 0 365d 1.5s\n")  # no fusion, no end
 
-    def test_spellings(self):
+    def test_flags_of_run_in_other_spellings(self):
         for spelling in (["-np=2"], ["-n=2"], ["-np", "2"], ["-n2"], ["--np=2"], ["--num-proc", "2"]):
             self.assertEqual(self.accept("run", *spelling, "echo", "hi").count("hi"), 2, spelling)
         self.assertEqual(self.accept("run", "-H=localhost:3", "echo", "hi").count("hi"), 3)
@@ -275,7 +284,7 @@ class Run(InputTest):
         self.refuse("run", "-np", says="np")
         self.refuse("run", "-np", "2", says="no program")
 
-    def test_version(self):
+    def test_version_is_printed(self):
         horonrun = self.at("horonrun")
         os.symlink(HORON, horonrun)
         version = self.accept("--version")
@@ -283,7 +292,7 @@ class Run(InputTest):
             self.assertEqual(self.horon(flag, program=horonrun).stdout, version)
             self.assertEqual(self.accept("run", flag), version)
 
-    def test_hosts(self):
+    def test_host_files_are_checked(self):
         hosts = self.write("hosts", "localhost:2\n")
         self.assertEqual(self.accept("run", "--hostfile", hosts, "echo", "hi").count("hi"), 2)
         for text, says in (("# ours\nlocalhost:two\n", "hosts:2"), ("localhost:2 slots=3\n", "hosts:1"), ("a 2\n", "hosts:1"),
@@ -324,7 +333,7 @@ class Run(InputTest):
 
 
 class Others(InputTest):
-    def test_commands(self):
+    def test_unknown_commands_are_refused(self):
         self.refuse("bench", "fly", says=["unknown command 'bench fly'", "allreduce"])
         self.refuse("bench", "lunch", says="'launch'")
         self.refuse("trace", "marge", says="'merge'")
@@ -333,7 +342,7 @@ class Others(InputTest):
         for hidden in ("agent", "mpi-rank"):
             self.assertNotIn(hidden, self.horon("fly").stderr)
 
-    def test_bench(self):
+    def test_invalid_arguments_of_bench_are_refused(self):
         self.refuse("bench", "launch", "--mpi", "lam", says=["lam", "openmpi"])
         for command in ("input", "train"):
             self.refuse("bench", command, "--peers", "nowhere", says=["--peers", "nowhere"])
@@ -350,7 +359,7 @@ class Others(InputTest):
         event = json.dumps({"name": "a", "ph": "X", "ts": 5.0, "dur": 1.0, "pid": rank, "tid": 0})
         return self.write(name, f"{head}\n{event}\n{event}\n{tail}")
 
-    def test_merge(self):
+    def test_trace_merge_refuses_invalid_input(self):
         zero, one, again = self.timeline("t.0", 0), self.timeline("t.1", 1), self.timeline("copy", 1)
         with open(self.at(zero)) as file:
             before = file.read()
@@ -384,7 +393,7 @@ class Others(InputTest):
         self.refuse("plot", "nowhere", says="nowhere")
         self.accept("plot", "run1")
 
-    def test_secret(self):
+    def test_secret_does_not_overwrite_a_file(self):
         self.refuse("secret", says="file")
         self.refuse("secret", self.write("there", ""), says="there", code=14)
 

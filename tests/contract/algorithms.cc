@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "horon/comm/engine/select.h"
 #include "tests/contract/suite.h"
 #include "tests/support/reference.h"
 

@@ -156,7 +156,7 @@ void join_ends_together(Context& context) {
 }
 
 // Several groups, asynchronous operations in an order that differs from rank to rank.
-void interleaved_groups(Context& context) {
+void interleaved_sub_communicators(Context& context) {
   Communicator& comm = context.comm;
   const int n = comm.size();
   std::vector<std::unique_ptr<Communicator>> groups;
@@ -167,7 +167,7 @@ void interleaved_groups(Context& context) {
       if (rank % modulus == 0 || rank == n - 1) ranks.push_back(rank);
     }
     lists.push_back(ranks);
-    groups.push_back(comm.group(ranks));
+    groups.push_back(comm.sub_communicator(ranks));
   }
   std::mt19937_64 random(static_cast<uint64_t>(comm.rank()) + 5);
   for (int round = 0; round < 3; ++round) {
@@ -305,8 +305,8 @@ void work_deadline(Context& context) {
     expect(!work.wait(Deadline::after(Milliseconds(20))), "finished without the others");
   }
   // Through another group: rank 0 tells the others that it has looked.
-  const auto pair =
-      comm.group(comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{comm.rank()});
+  const auto pair = comm.sub_communicator(comm.rank() < 2 ? std::vector<int>{0, 1}
+                                                          : std::vector<int>{comm.rank()});
   pair->barrier();
   if (comm.rank() == 0) {
     work.wait();
@@ -316,17 +316,17 @@ void work_deadline(Context& context) {
   expect(value[0] == comm.size() * (comm.size() - 1) / 2, "wrong sum");
 }
 
-void many_groups(Context& context) {
+void many_sub_communicators(Context& context) {
   Communicator& comm = context.comm;
   std::vector<int> everybody;
   for (int rank = 0; rank < comm.size(); ++rank) everybody.push_back(rank);
   for (int i = 0; i < 300; ++i) {  // more than can be open at a time: closed ones are used again
-    const auto group = comm.group(everybody);
+    const auto group = comm.sub_communicator(everybody);
     std::vector<int32_t> one = {1};
     group->all_reduce(view_of(one));
     expect(one[0] == comm.size(), "sum in a short-lived group");
   }
-  expect(comm.size() == 1 || comm.group({comm.rank() == 0 ? 1 : 0}) == nullptr,
+  expect(comm.size() == 1 || comm.sub_communicator({comm.rank() == 0 ? 1 : 0}) == nullptr,
          "a group without us");
 }
 
@@ -361,11 +361,11 @@ std::vector<Check> behaviour_checks() {
                                {"grouped_mismatch", grouped_mismatch},
                                {"join", join},
                                {"join_ends_together", join_ends_together},
-                               {"interleaved_groups", interleaved_groups},
+                               {"interleaved_sub_communicators", interleaved_sub_communicators},
                                {"mismatches", mismatches},
                                {"asynchronous", asynchronous},
                                {"work_deadline", work_deadline},
-                               {"many_groups", many_groups},
+                               {"many_sub_communicators", many_sub_communicators},
                                {"once_on_each_host", once_on_each_host}};
   for (Check& one : exact_checks()) checks.push_back(std::move(one));
   for (Check& one : algorithm_checks()) checks.push_back(std::move(one));

@@ -23,14 +23,16 @@ int run(const horon::testing_support::RankArgs& args) {
   using namespace horon;
   BootstrapInfo info = args.bootstrap();
   if (!mpi_flavour_of_environment().empty()) {
-    const MpiWorld world = mpi_world({.part_folders = part_folders(info.knobs.text("parts"))});
+    const MpiIdentity world =
+        mpi_identity({.part_folders = part_folders(info.job_settings.text("parts"))});
     info.rank = world.rank;
     info.size = world.size;
     const int hosts = args.number("hosts", 0);
-    if (hosts > 0) info.knobs.set("host_id", "host" + std::to_string(info.rank % hosts), "test");
+    if (hosts > 0)
+      info.job_settings.set("host_id", "host" + std::to_string(info.rank % hosts), "test");
   }
   if (args.text("device") == "cuda")
-    info.device = open_cuda_runtime(part_folders(info.knobs.text("parts")));
+    info.device = open_cuda_runtime(part_folders(info.job_settings.text("parts")));
   const auto comm = make_communicator(info);
   contract::Context context{*comm, info.device};
   const auto failures = contract::run(checks_named(args.text("checks")), context);

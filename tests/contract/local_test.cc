@@ -48,10 +48,11 @@ std::vector<std::string> run_threads(const std::string& backend, int size,
       info.rank = rank;
       info.size = size;
       info.store = store;
-      info.knobs.set("backend", backend, "test");
-      info.knobs.set("heap_bytes", "64MB", "test");
-      info.knobs.set("algorithm", algorithm, "test");
-      if (backend == "hier") info.knobs.set("host_id", fmt::format("host{}", rank % 2), "test");
+      info.job_settings.set("backend", backend, "test");
+      info.job_settings.set("heap_bytes", "64MB", "test");
+      info.job_settings.set("algorithm", algorithm, "test");
+      if (backend == "hier")
+        info.job_settings.set("host_id", fmt::format("host{}", rank % 2), "test");
       const auto comm = make_communicator(info);
       Context context{*comm, nullptr};
       return body(context);
@@ -94,7 +95,7 @@ TEST_P(ThreadContract, AlgorithmOverrides) {
 INSTANTIATE_TEST_SUITE_P(Backends, ThreadContract, testing::Values("shm", "gloo", "hier"),
                          [](const auto& one) { return std::string(one.param); });
 
-TEST(LocalHuge, Holds) { run_all(huge_checks(), 2); }
+TEST(LocalHuge, OperationsAbove2GiBWork) { run_all(huge_checks(), 2); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LocalContract, testing::Values(1, 2, 3, 4, 5, 6, 7, 8));
 

@@ -13,10 +13,10 @@
 namespace horon::contract {
 namespace {
 
-std::unique_ptr<Communicator> whole_group(Communicator& comm) {
+std::unique_ptr<Communicator> communicator_of_all(Communicator& comm) {
   std::vector<int> all(static_cast<size_t>(comm.size()));
   std::iota(all.begin(), all.end(), 0);
-  return comm.group(all);
+  return comm.sub_communicator(all);
 }
 
 void fill(const TestBuffer& buffer, float value) {
@@ -37,7 +37,7 @@ float sum_of_ranks(const Context& context) {
 
 // Every step in an order of this rank's own; the last steps need no agreement any more.
 void any_order(Context& context) {
-  Runtime runtime(whole_group(context.comm));
+  Runtime runtime(communicator_of_all(context.comm));
   constexpr int kSteps = 8;
   std::vector<TestBuffer> data;
   for (uint64_t i = 0; i < 20; ++i)
@@ -64,7 +64,7 @@ void any_order(Context& context) {
 
 // Declared tensors: reduced where they are, in every step.
 void buckets(Context& context) {
-  Runtime runtime(whole_group(context.comm));
+  Runtime runtime(communicator_of_all(context.comm));
   std::vector<TensorSpec> specs(12);
   for (size_t i = 0; i < specs.size(); ++i) {
     specs[i].name = fmt::format("t{}", i);
@@ -102,7 +102,7 @@ void buckets(Context& context) {
 }
 
 void scaled_and_encoded(Context& context) {
-  Runtime runtime(whole_group(context.comm));
+  Runtime runtime(communicator_of_all(context.comm));
   const TestBuffer data(context, 5000, DType::kF32, false);
   for (const char* codec : {"none", "fp16", "bf16+feedback"}) {
     for (int step = 0; step < 3; ++step) {
@@ -115,7 +115,7 @@ void scaled_and_encoded(Context& context) {
 }
 
 void sets(Context& context) {
-  Runtime runtime(whole_group(context.comm));
+  Runtime runtime(communicator_of_all(context.comm));
   std::vector<int> even;
   for (int rank = 0; rank < context.comm.size(); rank += 2) even.push_back(rank);
   const int set = runtime.add_process_set(even);
@@ -137,7 +137,7 @@ void sets(Context& context) {
 
 // Rank r has r + 1 steps; those that are through add nothing.
 void join(Context& context) {
-  Runtime runtime(whole_group(context.comm));
+  Runtime runtime(communicator_of_all(context.comm));
   const TestBuffer data(context, 300, DType::kF32, true);
   for (int step = 0; step <= context.comm.rank(); ++step) {
     fill(data, 1.0F);
@@ -150,7 +150,7 @@ void join(Context& context) {
 void urgent(Context& context) {
   RuntimeOptions options;
   options.chunk_bytes = 1U << 16;
-  Runtime runtime(whole_group(context.comm), options);
+  Runtime runtime(communicator_of_all(context.comm), options);
   const TestBuffer large(context, 1U << 20, DType::kF32, true);
   const TestBuffer small(context, 10, DType::kF32, true);
   for (int step = 0; step < 3; ++step) {

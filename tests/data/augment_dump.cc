@@ -11,8 +11,11 @@
 
 #include "horon/base/error.h"
 #include "horon/base/text.h"
-#include "horon/data/augment.h"
-#include "horon/data/npy.h"
+#include "horon/data/format/npy.h"
+#include "horon/data/image/augment.h"
+#include "horon/data/image/choices.h"
+#include "horon/data/image/jpeg.h"
+#include "horon/data/image/png.h"
 #include "horon/file/file.h"
 
 namespace {
@@ -81,7 +84,7 @@ int run(const std::vector<std::string>& arguments) {
   const uint64_t epoch = std::stoull(arguments[7]);
   const uint64_t sample = std::stoull(arguments[8]);
   OutputForm form;
-  form.layout = arguments[9] == "nhwc" ? Layout::kNhwc : Layout::kNchw;
+  form.layout = arguments[9] == "nhwc" ? PixelLayout::kNhwc : PixelLayout::kNchw;
   const std::map<std::string, PixelType> types = {{"f32", PixelType::kF32},
                                                   {"f16", PixelType::kF16},
                                                   {"bf16", PixelType::kBF16},

@@ -303,7 +303,7 @@ class Commands(unittest.TestCase):
         self.assertIn("one argument too many, 'c'", run("cp", "a", "b", "c", code=2))
         self.assertIn("make, convert", run("data", code=2))
 
-    def test_files(self):
+    def test_cp_ls_cat_and_rm(self):
         os.makedirs(self.at("a", "b"))
         for i in range(20):
             open(self.at("a", "b", f"{i}"), "wb").write(os.urandom(1000 * i))
@@ -425,7 +425,7 @@ class OverHttp(unittest.TestCase):
         self.assertEqual(self.server.requests, [])  # it is there
         self.assertIn("did you mean 'mnist'", run("data", "download", "mnits", "--data_dir", "x", code=2))
 
-    def test_mnist(self):
+    def test_mnist_is_downloaded_and_read(self):
         pixels = os.urandom(6 * 28 * 28)
         lines = []
         for split, count in (("train", 4), ("t10k", 2)):

@@ -28,7 +28,7 @@
 #include <thread>
 
 #include "horon/base/error.h"
-#include "horon/comm/join.h"
+#include "horon/comm/enter_job.h"
 #include "horon/runtime/session.h"
 
 namespace {
@@ -38,19 +38,19 @@ using horon::Runtime;
 using horon::Session;
 
 struct Static {
-  horon::World world;
+  horon::Membership world;
   std::unique_ptr<Communicator> comm;
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<Session> session;
 };
 Static held;  // made before main, so that it goes after everything that main makes
 
-struct Place {
+struct HeldObjects {
   Communicator* world = nullptr;
   Runtime* runtime = nullptr;  // null: a communicator alone
 };
 
-Place hold(const std::string& how, std::unique_ptr<Session>& on_stack) {
+HeldObjects hold(const std::string& how, std::unique_ptr<Session>& on_stack) {
   if (how == "stack" || how == "late") {
     auto& session = how == "stack" ? on_stack : held.session;
     session = std::make_unique<Session>();
@@ -60,14 +60,14 @@ Place hold(const std::string& how, std::unique_ptr<Session>& on_stack) {
     static const Session session;
     return {&session.world(), &session.runtime()};
   }
-  const horon::Knobs knobs = horon::Knobs::resolve({}, horon::process_env, "");
-  held.world = horon::join_world(knobs);
-  auto comm = horon::make_communicator(horon::bootstrap_info(held.world, knobs));
+  const horon::JobSettings job_settings = horon::JobSettings::resolve({}, horon::process_env, "");
+  held.world = horon::enter_job(job_settings);
+  auto comm = horon::make_communicator(horon::bootstrap_info(held.world, job_settings));
   if (how == "comm") {
     held.comm = std::move(comm);
     return {held.comm.get(), nullptr};
   }
-  horon::RuntimeOptions options = horon::runtime_options(knobs);
+  horon::RuntimeOptions options = horon::runtime_options(job_settings);
   options.store = held.world.store;
   held.runtime = std::make_unique<Runtime>(std::move(comm), options);
   return {&held.runtime->world(), held.runtime.get()};
@@ -79,7 +79,7 @@ void say_much(int rank) {
   std::printf("rank %d end\n", rank);
 }
 
-void sum_once(const Place& place) {
+void sum_once(const HeldObjects& place) {
   std::array<float, 4> value = {1, 1, 1, 1};
   if (place.runtime != nullptr) {
     place.runtime->all_reduce("x", horon::view_of(value)).wait();
@@ -89,14 +89,14 @@ void sum_once(const Place& place) {
   if (value[3] != static_cast<float>(place.world->size())) throw std::runtime_error("wrong sum");
 }
 
-horon::Work start_alone(const Place& place) {
+horon::Work start_alone(const HeldObjects& place) {
   static std::array<float, 4> data = {};
   if (place.runtime != nullptr) return place.runtime->all_reduce("alone", horon::view_of(data));
   return place.world->start(horon::Request::all_reduce(horon::view_of(data), {.name = "alone"}));
 }
 
 // On a thread of its own, whose number it returns.
-int run_alone(const Place& place) {
+int run_alone(const HeldObjects& place) {
   static std::atomic<int> thread = 0;
   std::thread([place] {
     std::array<float, 4> data = {};
@@ -129,7 +129,7 @@ void wait_until_gone(int pid) {
 }
 
 // Rank `early` ends with work in flight; the others stay until it is gone.
-int end_in_flight(const Place& place, int early, bool waits) {
+int end_in_flight(const HeldObjects& place, int early, bool waits) {
   const int rank = place.world->rank();
   std::array<int, 1> pid = {getpid()};
   place.world->broadcast(horon::view_of(pid), early);
@@ -151,7 +151,7 @@ int end_in_flight(const Place& place, int early, bool waits) {
   std::exit(0);
 }
 
-int end(const Place& place, const std::string& how, int early) {
+int end(const HeldObjects& place, const std::string& how, int early) {
   const int rank = place.world->rank();
   for (int step = 0; step < 3; ++step) sum_once(place);
   say_much(rank);
@@ -178,7 +178,7 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   try {
     std::unique_ptr<Session> on_stack;
-    const Place place = hold(argv[1], on_stack);
+    const HeldObjects place = hold(argv[1], on_stack);
     return end(place, argv[2], std::atoi(argv[3]));
   } catch (const horon::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -289,7 +289,7 @@ int run(const RankArgs& args) {
   Scene scene;
   scene.info = args.bootstrap();
   if (!mpi_flavour_of_environment().empty()) {
-    const MpiWorld world = mpi_world({.part_folders = part_folders("")});
+    const MpiIdentity world = mpi_identity({.part_folders = part_folders("")});
     scene.info.rank = world.rank;
     scene.info.size = world.size;
   }

@@ -62,7 +62,7 @@ void expect_survivors_content(const Fault& fault, const std::vector<Outcome>& ou
 
 class FaultTest : public testing::TestWithParam<Fault> {};
 
-TEST_P(FaultTest, EndsAsPromised) {
+TEST_P(FaultTest, SurvivorsGetTheDocumentedErrorInTime) {
   const Fault& fault = GetParam();
   Job job(kRankProgram, fault.ranks, arguments_of(fault));
   wait_for_scene(job, fault, "waiting");

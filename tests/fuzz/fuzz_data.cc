@@ -4,10 +4,11 @@
 #include <string>
 
 #include "horon/base/error.h"
-#include "horon/data/example.h"
-#include "horon/data/pickle.h"
-#include "horon/data/picture.h"
-#include "horon/data/tfrecord.h"
+#include "horon/data/format/example.h"
+#include "horon/data/format/pickle.h"
+#include "horon/data/format/tfrecord.h"
+#include "horon/data/image/jpeg.h"
+#include "horon/data/image/png.h"
 #include "horon/file/file.h"
 
 namespace {

@@ -9,9 +9,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   try {
-    const horon::Report report = horon::unpack_report(bytes);
+    const horon::PendingReport report = horon::unpack_report(bytes);
     horon::Plan plan({100, 1000});
-    const horon::Report reports[] = {report, report};
+    const horon::PendingReport reports[] = {report, report};
     const int ranks[] = {0, 1};
     const horon::Decision decision = horon::decide(reports, ranks, plan);
     plan.learn(decision.run, {});

@@ -5,6 +5,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
+#include "horon/data/open_dataset.h"
 #include "horon/data/pipeline.h"
 
 int main() {

@@ -48,7 +48,7 @@ class Failures(LaunchTest):
         self.assertEqual(job.status, 137, job.err)
         self.assertIn("rank 2 on localhost was killed by signal 9", job.err)
 
-    def test_the_one_that_was_lost_is_heard_out(self):
+    def test_the_lost_ranks_own_report_is_waited_for(self):
         job = run("-np", "3", RANK, "leave", seconds=10)
         self.assertEqual(job.status, 3, job.err)
         self.assertIn("rank 1 on localhost ended with status 3", job.err)
@@ -91,7 +91,7 @@ class Failures(LaunchTest):
                 (["--config-file", "/no/such/file", "true"], "--config-file: open /no/such/file: No such file", 2),
                 (["-x", "NOT_SET_ANYWHERE", "true"], "not set here", 2),
                 (["-x", "a b=1", "true"], "not the name of a variable", 2),
-                (["--min-np", "2", "true"], "not there yet", 2),
+                (["--min-np", "2", "true"], "not implemented yet", 2),
                 (["--start-timeout", "soon", "true"], "soon", 2)):
             with self.subTest(arguments):
                 job = run(*arguments)

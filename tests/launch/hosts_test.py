@@ -266,14 +266,14 @@ class NothingIsLeft(LaunchTest):
     def elsewhere(self, name):
         return [pid for pid in HOSTS.pids(1) if comm(pid) == name]
 
-    def test_rank(self):
+    def test_nothing_is_left_when_a_rank_is_killed(self):
         job = self.begin()
         os.kill([pid for pid in HOSTS.pids(1) if comm(pid) == "bash"][0], signal.SIGKILL)
         job.finish(10)
         self.assertEqual(job.status, 137, job.err)
         self.assert_all_gone(job)
 
-    def test_agent_elsewhere(self):
+    def test_nothing_is_left_when_a_remote_agent_is_killed(self):
         job = self.begin()
         os.kill(self.elsewhere("horon-agent")[0], signal.SIGKILL)
         job.finish(12)
@@ -281,32 +281,32 @@ class NothingIsLeft(LaunchTest):
         self.assertIn(f"{HOSTS.address(1)}: its agent", job.err)
         self.assert_all_gone(job)
 
-    def test_guardian_elsewhere(self):
+    def test_nothing_is_left_when_a_remote_guardian_is_killed(self):
         job = self.begin()
         os.kill(self.elsewhere("horon-guard")[0], signal.SIGKILL)
         job.finish(12)
         self.assert_all_gone(job)
 
-    def test_agent_here(self):
+    def test_nothing_is_left_when_the_local_agent_is_killed(self):
         job = self.begin()
         os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon-agent"][0], signal.SIGKILL)
         job.finish(12)
         self.assert_all_gone(job)
 
-    def test_ssh(self):
+    def test_nothing_is_left_when_ssh_is_killed(self):
         job = self.begin()
         os.kill(job.named("ssh")[0], signal.SIGKILL)
         job.finish(12)
         self.assertEqual(job.status, 15, job.err)
         self.assert_all_gone(job)
 
-    def test_launcher(self):
+    def test_nothing_is_left_when_the_launcher_is_killed(self):
         job = self.begin()
         os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon"][0], signal.SIGKILL)
         job.process.wait()
         self.assert_all_gone(job)
 
-    def test_term(self):
+    def test_nothing_is_left_after_sigterm(self):
         job = self.begin()
         os.kill([pid for pid in HOSTS.pids(0) if comm(pid) == "horon"][0], signal.SIGTERM)
         job.finish(10)

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "horon/base/error.h"
-#include "horon/comm/join.h"
+#include "horon/comm/enter_job.h"
 #ifdef HORON_TEST_MPI
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
@@ -90,16 +90,16 @@ int run(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
 #endif
-  const horon::Knobs knobs = horon::Knobs::resolve({}, horon::process_env, "");
+  const horon::JobSettings job_settings = horon::JobSettings::resolve({}, horon::process_env, "");
   const char* rank = std::getenv("HORON_RANK");
   if (mode == "late" && rank != nullptr && std::string(rank) == "1") {
     std::cout << "waiting\n" << std::flush;
     wait_for_file(argv[2]);
   }
   const horon::Stopwatch watch;
-  const horon::World world = horon::join_world(knobs);
+  const horon::Membership world = horon::enter_job(job_settings);
   {
-    auto comm = horon::make_communicator(horon::bootstrap_info(world, knobs));
+    auto comm = horon::make_communicator(horon::bootstrap_info(world, job_settings));
     if (mode == "leave") return leave(std::move(comm));
     if (mode == "until") {
       run_until(*comm, argv[2]);

@@ -63,7 +63,7 @@ class Output(LaunchTest):
         job.process.wait(10)
         self.assertEqual(job.process.returncode, 0)
 
-    def test_64_ranks(self):
+    def test_output_of_64_ranks(self):
         before = time.monotonic()
         job = run("-np", "64", RANK, "sum")
         took = time.monotonic() - before
@@ -119,7 +119,7 @@ class Output(LaunchTest):
 
 
 class Environment(LaunchTest):
-    def test_place_and_threads(self):
+    def test_rank_variables_and_threads(self):
         script = ("echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK $HORON_LOCAL_SIZE $HORON_CROSS_RANK $HORON_CROSS_SIZE "
                   "= $HOROVOD_RANK $HOROVOD_SIZE $HOROVOD_LOCAL_RANK $HOROVOD_LOCAL_SIZE $HOROVOD_CROSS_RANK "
                   "$HOROVOD_CROSS_SIZE threads $OMP_NUM_THREADS")
@@ -174,7 +174,7 @@ class Environment(LaunchTest):
         self.assert_good(job)
         self.assertIn("[1] 1 ['-np', 'x y', '$(touch /tmp/no)', '--']", job.out)
 
-    def test_horovodruns_words(self):
+    def test_flags_of_horovodrun_are_accepted(self):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
             config.write("params:\n  fusion_threshold_mb: 32\n  cycle-time-ms: 3\nstall_check:\n  enabled: true\n"
                          "logging:\n  level: WARNING\nverbose: false\nnum_proc: 2\ncontroller: gloo\n")

@@ -72,11 +72,12 @@ class Mpi(LaunchTest):
             for rank in range(3):
                 self.assertIn(f"[{rank}] rank {rank}/3 sings", job.out)
                 self.assertIn(f"[{rank}] sum 6 of 3 over shm (mpi rank {rank} of 3)", job.out)
-            job = self.start("--mpi", "-np", "2", "sleep", "1000", env={"PATH": folder + ":" + os.environ["PATH"]})
-            wait_until(lambda: len(job.named("sleep")) == 2, 20, "ranks of mpirun")
-            job.process.kill()
-            job.process.wait()
-            self.assert_gone(job)
+            for _ in range(5):  # mpirun may still be starting its ranks: it leaves them behind then
+                job = self.start("--mpi", "-np", "2", "sleep", "1000", env={"PATH": folder + ":" + os.environ["PATH"]})
+                wait_until(lambda: len(job.named("sleep")) == 2, 20, "ranks of mpirun")
+                job.process.kill()
+                job.process.wait()
+                self.assert_gone(job)
             job = run("--mpi", "-np", "2", "sh", "-c", "exit 5", env={"PATH": folder + ":" + os.environ["PATH"]})
             self.assertEqual(job.status, 5, job.err)
 
@@ -211,7 +212,7 @@ class TfConfig(LaunchTest):
         insecure = [(argv, dict(env, HORON_INSECURE="1")) for argv, env in commands]
         for status, out, err in start_all(insecure):
             self.assertEqual(status, 0, err)
-        self.assertIn("open to everybody", err + start_all(insecure)[0][2])
+        self.assertIn("has no secret: anyone", err + start_all(insecure)[0][2])
 
     def test_a_taken_port_names_its_owner(self):
         with socket.socket() as taken:
@@ -301,7 +302,7 @@ class ByHand(LaunchTest):
             self.assertEqual(status, 10, err)
             self.assertIn("rank 0 did not come within 300ms", err)
 
-    def test_half_of_it_is_an_error(self):
+    def test_incomplete_variables_are_an_error(self):
         for env, words in (({"HORON_RANK": "1"}, "go together"),
                            ({"HORON_RANK": "1", "HORON_SIZE": "2"}, "HORON_RENDEZVOUS is not"),
                            ({"HORON_RANK": "2", "HORON_SIZE": "2", "HORON_RENDEZVOUS": "a:1"}, "HORON_RANK"),

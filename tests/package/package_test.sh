@@ -20,7 +20,7 @@ if grep -F "$build/" "$work/info"; then exit 1; fi
 "$work/moved/bin/horonrun" -np 2 sh -c 'echo $HORON_RANK' | sort | grep -x "\[1\] 1"
 sed -n '/^```cpp$/,/^```$/{/^```/!p}' "$here/../../README.md" >"$work/readme.cc"
 cmake -S "$here" -B "$work/build" -DREADME_PROGRAM="$work/readme.cc" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
-cmake --build "$work/build" >/dev/null
+cmake --build "$work/build" -j2 >/dev/null
 "$work/build/hello" | grep -x "1 2 3 on 1 rank"
 "$work/moved/bin/horon" run -np 2 "$work/build/readme" | grep -x "\[0\] average of ranks: 0.5"
 # Under mpirun the part of its MPI is found: by a program that was linked from the package, and by libhoron.so in Python.

@@ -28,11 +28,12 @@ class RankArgs {
     info.rank = number("rank", 0);
     info.size = number("size", 1);
     if (!text("store").empty()) info.store = make_file_store(text("store"));
-    info.knobs.set("backend", text("backend", "auto"), "test");
+    info.job_settings.set("backend", text("backend", "auto"), "test");
     const int hosts = number("hosts", 0);
-    if (hosts > 0) info.knobs.set("host_id", "host" + std::to_string(info.rank % hosts), "test");
+    if (hosts > 0)
+      info.job_settings.set("host_id", "host" + std::to_string(info.rank % hosts), "test");
     for (const auto& [name, value] : values_) {
-      if (name.rfind("knob-", 0) == 0) info.knobs.set(name.substr(5), value, "test");
+      if (name.rfind("knob-", 0) == 0) info.job_settings.set(name.substr(5), value, "test");
     }
     return info;
   }

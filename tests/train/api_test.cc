@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "horon/data/format/packed.h"
+#include "horon/data/open_dataset.h"
 #include "horon/train/run_rank.h"
 #include "tests/train/on_ranks.h"
 
@@ -211,7 +213,7 @@ struct Fixed final : Model {
   }
 };
 
-TEST(Trainer, EvaluatesToWhatCanBeCounted) {
+TEST(Trainer, EvaluationMatchesAHandComputedLoss) {
   DatasetRequest request;
   request.name = "shapes10";
   request.split = "test";
@@ -245,7 +247,7 @@ TEST(Trainer, EvaluatesToWhatCanBeCounted) {
 }
 
 // What people read names what they brought, and how they go on.
-TEST(Trainer, SpeaksOfTheProgramsOwnModel) {
+TEST(Trainer, OutputNamesTheProgramsOwnModelAndData) {
   const Folder folder;
   TrainConfig config = small_config(folder);
   Ingredients ingredients;
@@ -271,7 +273,7 @@ TEST(Trainer, SpeaksOfTheProgramsOwnModel) {
   config.train_epochs = 1000;
   testing::internal::CaptureStdout();
   Session session(std::move(make_local_world(1)[0]));
-  RankJob job{config, session, source.get_token(), false, 1, {}, &ingredients};
+  RankTask job{config, session, source.get_token(), false, 1, {}, &ingredients};
   job.program = "./my_program --fast";
   const TrainResult result = run_rank(std::move(job));
   const std::string said = testing::internal::GetCapturedStdout();

@@ -49,7 +49,7 @@ double distance(const torch::nn::Module& a, const torch::nn::Module& b) {
   return most;
 }
 
-TEST(DistributedOptimizer, DoesOnManyRanksWhatLibTorchDoesAlone) {
+TEST(DistributedOptimizer, ManyRanksMatchLibTorchOnOne) {
   const auto alone = seeded_net(5);
   torch::optim::Adam plain(alone->parameters(), torch::optim::AdamOptions(0.01));
   for (int64_t step = 0; step < 20; ++step) {
@@ -120,7 +120,7 @@ TEST(DistributedOptimizer, SumsUnequalPartsAndLetsThemBeClipped) {
   });
 }
 
-TEST(DistributedOptimizer, MendsGradientsThatLeftTheirBuckets) {
+TEST(DistributedOptimizer, GradientsThatLeftTheirBucketsAreCopiedBack) {
   on_ranks(2, [](std::unique_ptr<Communicator> comm) {
     Session session(std::move(comm));
     const auto net = seeded_net(5);

@@ -66,7 +66,7 @@ class Agreement(Case):
         self.assertIn("different training data: 60 samples on rank 0, 59 samples on rank 1", said)
         self.assertFalse(os.path.exists(self.at("x", "config.json")))
 
-    def test_other_kinds_of_cpu(self):
+    def test_a_different_kind_of_cpu_is_an_error_with_exact_and_a_warning_with_fast(self):
         old = "ATEN_CPU_CAPABILITY=default"
         arguments = [*SMALL, "--max_number_of_steps", 2, "--model_dir", self.at("x")]
         said = run_differing([*arguments, "--reduction", "exact"], [], code=11, variable=old)
@@ -104,7 +104,7 @@ class Signals(Case):
         timer.cancel()
         return said
 
-    def test_while_others_are_waited_for(self):
+    def test_a_signal_while_ranks_are_waited_for(self):
         process = subprocess.Popen(command(1, *SMALL, "--model_dir", self.at("x")), stderr=subprocess.PIPE, text=True, env={
             **os.environ, "HORON_RANK": "1", "HORON_SIZE": "2", "HORON_RENDEZVOUS": "127.0.0.1:1", "HORON_INSECURE": "1", "HORON_START_TIMEOUT": "100s"})
         while "signal" not in open(f"/proc/{process.pid}/task/{process.pid}/comm").read() and not any(
@@ -114,7 +114,7 @@ class Signals(Case):
         self.assertEqual(process.wait(2 * SLACK), 75, process.stderr.read())
         process.stderr.close()
 
-    def test_during_an_evaluation(self):
+    def test_a_signal_during_an_evaluation(self):
         # An evaluation of many seconds, after the first epoch of a few samples.
         for ranks in (1, 2):
             folder = self.at(str(ranks))
@@ -125,7 +125,7 @@ class Signals(Case):
             self.assertNotIn("test loss", said)
             self.assertEqual(len(checkpoints(folder)), 1)
 
-    def test_of_the_user_writes_the_last_operations(self):
+    def test_sigusr1_writes_the_last_operations(self):
         os.mkdir(self.at("flight"))
         line = command(2, *SMALL, "--max_number_of_steps", 100000, "--save_checkpoints_epochs", 0, "--model_dir", self.at("x"), "--log_every_n_steps", 5)
 
@@ -139,7 +139,7 @@ class Signals(Case):
         self.assertGreaterEqual(len(os.listdir(self.at("flight"))), 2)
 
 
-    def test_from_the_first_moment_on(self):
+    def test_a_signal_during_the_start(self):
         # While LibTorch is loaded, too; only the start of the process itself is not ours.
         for delay in (0.05, 0.1, 0.15, 0.2, 0.3, 0.5):
             process = subprocess.Popen(command(1, *SMALL, "--max_number_of_steps", 100000, "--model_dir", self.at("x")), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -62,19 +62,19 @@ class Screen(unittest.TestCase):
         self.assertGreater(len(bars), 3, said)
         self.assertEqual({len(bar) for bar in bars}, {39})
 
-    def test_errors_replace_it_too(self):
+    def test_errors_replace_the_progress_bar(self):
         script = r"printf '\rten per cent of it'; echo wrong >&2; printf '\r20 %%'; printf '\rdone\n'; printf '\rlast'"
         said = on_terminal("run", "-np", "1", "sh", "-c", script)
         self.assertNotIn("of it", "".join(seen(said)))
         self.assertEqual(sorted(seen(said)), ["", "[0] done", "[0] last", "[0] wrong"], said)
 
-    def test_a_pipe_has_none(self):
+    def test_no_progress_bar_on_a_pipe(self):
         done = subprocess.run([HORON, "run", "-np", "2", *TRAIN, self.at("run")], capture_output=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn(b"\r", done.stdout + done.stderr)
         self.assertEqual(done.stdout.count(b"[0] epoch "), 3)
 
-    def test_files_have_none(self):
+    def test_no_progress_bar_in_files(self):
         said = on_terminal("run", "-np", "2", "--output-filename", self.at("out"), *TRAIN, self.at("a"))
         self.assertNotRegex(said, BAR)
         log, piped = self.at("log"), self.at("piped")

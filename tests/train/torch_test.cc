@@ -13,10 +13,12 @@
 #include "horon/base/error.h"
 #include "horon/comm/bootstrap.h"
 #include "horon/runtime/session.h"
+#include "horon/train/bare_loop.h"
 #include "horon/train/flaw.h"
 #include "horon/train/gradient_sync.h"
 #include "horon/train/optimizer.h"
 #include "horon/train/replica.h"
+#include "horon/train/step.h"
 
 namespace horon::train {
 namespace {
@@ -42,7 +44,15 @@ float value_of(const NamedTensor& tensor, size_t i) {
   return value;
 }
 
-TEST(Parity, OurStepsAreLibTorchsOwn) {
+// A training pass of one replica by itself.
+Score train(Replica& replica, const Replica::Samples& samples, double divisor,
+            const std::function<void(size_t, const float*)>& ready) {
+  replica.forward(samples);
+  replica.backward(divisor, ready);
+  return replica.score();
+}
+
+TEST(Parity, OptimizerStepsMatchLibTorch) {
   TrainConfig config;
   config.weight_decay = 0;  // LibTorch's applies to everything
   config.learning_rate = 0.05;
@@ -58,7 +68,7 @@ TEST(Parity, OurStepsAreLibTorchsOwn) {
   for (unsigned step = 0; step < 20; ++step) {
     const Batch batch(32, step);
     size_t seen = 0;
-    replica.train(batch.samples(), 32.0, [&](size_t i, const float* gradient) {
+    train(replica, batch.samples(), 32.0, [&](size_t i, const float* gradient) {
       std::copy_n(gradient, gradients[i].size(), gradients[i].data());
       ++seen;
     });
@@ -145,9 +155,9 @@ TEST(ExactSync, IsTheSumOfItsShards) {
   double loss = 0;
   for (const auto& [first, count] : cuts) {
     Replica own(config, {}, Replica::Options{});
-    loss += own.train(part_of(batch, first, count), 22.0,
-                      [&](size_t i, const float* g) { wanted.add(i, g); })
-                .loss;
+    loss += train(own, part_of(batch, first, count), 22.0, [&](size_t i, const float* g) {
+              wanted.add(i, g);
+            }).loss;
     const auto after = own.read_statistics();
     for (size_t i = 0; i < after.size(); ++i)
       statistics[i] += after[i] * static_cast<double>(count) / 22.0;
@@ -158,7 +168,7 @@ TEST(ExactSync, IsTheSumOfItsShards) {
   std::vector<Shard> shards;
   for (size_t i = 0; i < cuts.size(); ++i)
     shards.push_back({i, part_of(batch, cuts[i].first, cuts[i].second)});
-  const StepSums sums = sync->step({shards}, {22}, {});
+  const StepSums sums = compute_gradients(replica, *sync, {{{shards, 22}}});
   EXPECT_NEAR(sums.score.loss, loss, 1e-4);
   for (size_t i = 0; i < wanted.values.size(); ++i)
     expect_near({sync->slices()[i].gradient, sync->slices()[i].count}, wanted.values[i], 1e-5,
@@ -199,7 +209,7 @@ TEST(FastSync, OneStepOfManyRanksIsTheAverageOfLibTorchsOwn) {
         Runtime runtime(std::move(world[rank]));
         const auto sync = make_fast_sync(runtime, replica);
         const auto optimizer = make_optimizer(config, sync->slices());
-        sync->step({{{rank, part_of(batch, first, counts[rank])}}}, {22}, {});
+        compute_gradients(replica, *sync, {{{{{rank, part_of(batch, first, counts[rank])}}, 22}}});
         optimizer->step(sync->slices(), config.learning_rate);
         for (const auto& [name, tensor] : replica.state()) {
           if (tensor.dtype != "F32") continue;
@@ -221,20 +231,20 @@ std::string weights_and_statistics(const Replica& replica) {
 
 // Replica, optimizer and position are kept, session and sums made anew: three ranks, then (one is
 // lost) two, have the bits of one that did all steps alone.
-TEST(Forming, AnewKeepsWhatIsTrained) {
+TEST(Renewal, RenewedSessionContinuesTrainingBitForBit) {
   TrainConfig config;
   config.reduction = Reduction::kExact;
   config.logical_shards = 6;
   constexpr int kSteps = 4;
-  const auto train = [&](const Runtime& runtime, GradientSync& sync, Optimizer& optimizer,
-                         int step) {
+  const auto train = [&](const Runtime& runtime, Replica& replica, GradientSync& sync,
+                         Optimizer& optimizer, int step) {
     const Batch batch(24, step);
     std::vector<Shard> mine;
     const auto ranks = static_cast<uint64_t>(runtime.size());
     const uint64_t first = 6 * static_cast<uint64_t>(runtime.rank()) / ranks;
     for (uint64_t n = first; n < 6 * static_cast<uint64_t>(runtime.rank() + 1) / ranks; ++n)
       mine.push_back({n, part_of(batch, 4 * n, 4)});
-    sync.step({mine}, {24}, {});
+    compute_gradients(replica, sync, {{{mine, 24}}});
     optimizer.step(sync.slices(), 0.05);
   };
   std::string alone;
@@ -243,7 +253,7 @@ TEST(Forming, AnewKeepsWhatIsTrained) {
     Replica replica(config, {}, {});
     const auto sync = make_sync(config, runtime, replica);
     const auto optimizer = make_optimizer(config, sync->slices());
-    for (int step = 0; step < 2 * kSteps; ++step) train(runtime, *sync, *optimizer, step);
+    for (int step = 0; step < 2 * kSteps; ++step) train(runtime, replica, *sync, *optimizer, step);
     alone = weights_and_statistics(replica);
   }
   const auto store = make_memory_store();
@@ -252,7 +262,7 @@ TEST(Forming, AnewKeepsWhatIsTrained) {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < 3; ++rank) {
       ranks.emplace_back([&, rank] {
-        World place;
+        Membership place;
         place.rank = rank;
         place.size = 3;
         place.store = store;
@@ -261,17 +271,17 @@ TEST(Forming, AnewKeepsWhatIsTrained) {
         auto sync = make_sync(config, session->runtime(), replica);
         const auto optimizer = make_optimizer(config, sync->slices());
         for (int step = 0; step < kSteps; ++step)
-          train(session->runtime(), *sync, *optimizer, step);
+          train(session->runtime(), replica, *sync, *optimizer, step);
         session->barrier();
         if (rank == 1) return session.reset();  // is lost
-        EXPECT_THROW(train(session->runtime(), *sync, *optimizer, kSteps), PeerLostError);
+        EXPECT_THROW(train(session->runtime(), replica, *sync, *optimizer, kSteps), PeerLostError);
         place.rank = rank / 2;
         place.size = 2;
         sync.reset();
         session->renew(place, 1);
         sync = make_sync(config, session->runtime(), replica);
         for (int step = kSteps; step < 2 * kSteps; ++step)
-          train(session->runtime(), *sync, *optimizer, step);
+          train(session->runtime(), replica, *sync, *optimizer, step);
         session->barrier();
         ends[rank] = weights_and_statistics(replica);
       });
@@ -281,13 +291,13 @@ TEST(Forming, AnewKeepsWhatIsTrained) {
   EXPECT_EQ(ends[2] == alone, true);
 }
 
-TEST(SyncBatchNorm, DoesOnTwoRanksWhatOneDoesWithAll) {
+TEST(SyncBatchNorm, TwoRanksMatchOneRankWithAllSamples) {
   TrainConfig config;
   const Batch batch(20, 2);
   Replica whole(config, {}, Replica::Options{});
   Gradients wanted(whole);
   const Score score =
-      whole.train(batch.samples(), 20.0, [&](size_t i, const float* g) { wanted.add(i, g); });
+      train(whole, batch.samples(), 20.0, [&](size_t i, const float* g) { wanted.add(i, g); });
   Gradients sum(whole);
   std::mutex mutex;
   double loss = 0;
@@ -298,8 +308,8 @@ TEST(SyncBatchNorm, DoesOnTwoRanksWhatOneDoesWithAll) {
       Replica replica(config, {}, {});
       replica.norm_over(world[static_cast<size_t>(rank)].get());
       Gradients mine(replica);
-      const Score part = replica.train(part_of(batch, rank == 0 ? 0 : 12, rank == 0 ? 12 : 8), 20.0,
-                                       [&](size_t i, const float* g) { mine.add(i, g); });
+      const Score part = train(replica, part_of(batch, rank == 0 ? 0 : 12, rank == 0 ? 12 : 8),
+                               20.0, [&](size_t i, const float* g) { mine.add(i, g); });
       const std::lock_guard lock(mutex);
       loss += part.loss;
       for (size_t i = 0; i < mine.values.size(); ++i) sum.add(i, mine.values[i].data());
@@ -341,7 +351,7 @@ TEST(Gloo, WorksInOneProcessWithLibTorch) {
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
       BootstrapInfo info;
-      info.knobs = Knobs::resolve({{"backend", "gloo"}}, process_env, "");
+      info.job_settings = JobSettings::resolve({{"backend", "gloo"}}, process_env, "");
       info.rank = rank;
       info.size = 2;
       info.store = store;

@@ -40,7 +40,7 @@ class Runs(unittest.TestCase):
 
 
 class SameBits(Runs):
-    def test_on_any_number_of_ranks(self):
+    def test_exact_gives_the_same_bits_on_any_number_of_ranks(self):
         self.assertEqual(len(self.reference_losses), 12)
         for ranks in (2, 3, 4):
             said = run(ranks, *EXACT, "--hex_loss", "--model_dir", self.at(str(ranks)))
@@ -58,7 +58,7 @@ class SameBits(Runs):
         run(2, *EXACT, "--model_dir", self.at("a"), env={"HORON_BACKEND": "gloo"})
         self.check_end(self.at("a"))
 
-    def test_started_by_others(self):
+    def test_under_mpirun_and_tf_config(self):
         # Two processes of mpirun; two workers of TF_CONFIG with two replicas each.
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         if shutil.which("mpirun.openmpi"):
@@ -98,7 +98,7 @@ class SameBits(Runs):
 class Kills(Runs):
     SAVING = [*EXACT, "--save_checkpoints_steps", "3", "--keep_checkpoint_max", "2"]
 
-    def test_at_every_step_of_a_save(self):
+    def test_killed_at_every_step_of_a_save(self):
         places = ["before_folder:2", "before_file:3", "after_file:3", "before_file:4", "after_file:4", "before_manifest:2",
                   "after_manifest:2", "before_rename:2", "after_rename:2", "before_remove:1", "before_file:1", "before_rename:1"]
         # Inside the writing of a file: the lock, the settings, then six files of two checkpoints.
@@ -112,7 +112,7 @@ class Kills(Runs):
             self.check_end(folder)
             self.assertEqual([name for name in os.listdir(folder) if "part" in name or "lock" in name], [], place)
 
-    def test_at_random_moments(self):
+    def test_killed_at_random_moments(self):
         chance = random.Random(os.environ.get("HORON_TEST_SEED", "7"))
         for i in range(int(os.environ.get("HORON_TEST_KILLS", "20"))):
             folder = self.at(str(i))
@@ -184,7 +184,7 @@ class Kills(Runs):
 
 
 class Faults(Runs):
-    def test_a_damaged_checkpoint_is_passed_over(self):
+    def test_a_damaged_checkpoint_is_skipped(self):
         folder = self.at("a")
         run(1, *EXACT, "--save_checkpoints_steps", 4, "--model_dir", folder)
         with open(os.path.join(folder, "ckpt-00000012", "model.safetensors"), "r+b") as file:
@@ -228,7 +228,7 @@ class Faults(Runs):
         said = run(3, *SMALL, "--max_number_of_steps", 100, "--model_dir", self.at("a"), env={"HORON_FAILPOINT": "flip:2:100"}, code=11)
         self.assertIn("step 100: rank 2 hold other weights than rank 0, first in 'conv1.weight'", said)
 
-    def test_a_full_disk(self):
+    def test_a_full_disk_costs_a_checkpoint_not_the_run(self):
         folder = self.at("small")
         os.mkdir(folder)
         if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1000k", "tmpfs", folder]).returncode != 0:
@@ -276,9 +276,9 @@ class Commands(Runs):
     def test_mistakes_are_one_line(self):
         for arguments, wanted in ((["--lerning_rate", "1"], "did you mean 'learning_rate'"),
                                   (["--ps_hosts", "a"], "parameter servers"),
-                                  (["--dgc_momentum_type", "vanilla"], "not built in yet"),
+                                  (["--dgc_momentum_type", "vanilla"], "not implemented yet"),
                                   (["--use_fp16"], "--dtype bf16"),
-                                  (["--distribution_strategy", "tpu"], "not built in yet"),
+                                  (["--distribution_strategy", "tpu"], "not implemented yet"),
                                   (["--model", "resnet_tinny"], "did you mean 'resnet_tiny'"),
                                   (["--optimizer", "momentun"], "did you mean 'momentum'"),
                                   (["--batch_size", "0"], "--batch_size: '0'"),

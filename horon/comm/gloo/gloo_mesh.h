@@ -12,8 +12,8 @@ class Context;
 
 namespace horon {
 
-// Gloo over connections that we made: links[r] leads to rank r. Gloo itself would listen on a port
-// for each pair and take the first who comes for the peer.
+// Gloo over our own connections: links[r] leads to rank r. Gloo itself would listen on one port per
+// pair and accept the first connection as the peer.
 std::shared_ptr<gloo::Context> make_gloo_context(int rank, std::vector<Fd> links,
                                                  Milliseconds timeout);
 

@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "horon/base/error.h"
+#include "horon/comm/arithmetic/reduce.h"
+#include "horon/comm/engine/select.h"
 #include "horon/comm/p2p/channel.h"
-#include "horon/comm/reduce.h"
 
 namespace horon {
 namespace {

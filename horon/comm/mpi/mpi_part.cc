@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "horon/base/error.h"
-#include "horon/base/knob.h"
+#include "horon/base/job_settings.h"
 #include "horon/base/part.h"
 
 namespace horon {
@@ -46,9 +46,9 @@ std::shared_ptr<Transport> make_mpi_transport(const MpiOptions& options,
   return {transport, [part](Transport* made) { delete made; }};
 }
 
-MpiWorld mpi_world(const MpiOptions& options) {
+MpiIdentity mpi_identity(const MpiOptions& options) {
   const auto part = open_mpi_part(options);
-  const std::unique_ptr<MpiWorld> world(call<MpiWorld>(*part, "horon_mpi_world"));
+  const std::unique_ptr<MpiIdentity> world(call<MpiIdentity>(*part, "horon_mpi_world"));
   return *world;
 }
 
@@ -64,11 +64,6 @@ void abandon_mpi(const MpiOptions& options) {
     open_mpi_part(options)->function<void()>("horon_mpi_abandon")();
   } catch (const UsageError&) {  // without the part there is no MPI to be left
   }
-}
-
-std::unique_ptr<RawPeer> make_raw_mpi(const MpiOptions& options) {
-  const auto part = open_mpi_part(options);
-  return std::unique_ptr<RawPeer>(call<RawPeer>(*part, "horon_mpi_raw"));
 }
 
 }  // namespace horon

@@ -84,9 +84,9 @@ class Library {
   std::shared_mutex mutex_;
 };
 
-MpiWorld world() {
+MpiIdentity world() {
   Library::get().begin();
-  MpiWorld found;
+  MpiIdentity found;
   MPI_Comm_rank(MPI_COMM_WORLD, &found.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &found.size);
   return found;
@@ -94,7 +94,7 @@ MpiWorld world() {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MpiWorld place, std::shared_ptr<Store> store)
+  MpiTransport(MpiIdentity place, std::shared_ptr<Store> store)
       : place_(place), board_(std::move(store), place.rank) {
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
@@ -118,7 +118,8 @@ class MpiTransport final : public Transport {
   void open_stream(uint64_t stream) override {
     const std::lock_guard lock(mutex_);
     if (!tags_.emplace(tag_of(stream), stream).second) {
-      throw UsageError("mpi: the tag of this group is in use by another one; make the group again");
+      throw UsageError(
+          "mpi: the tag of this communicator is in use by another one; create it again");
     }
   }
   void close_stream(uint64_t stream) override {
@@ -222,7 +223,7 @@ class MpiTransport final : public Transport {
     board_.raise(doing);
   }
 
-  MpiWorld place_;
+  MpiIdentity place_;
   FailureBoard board_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   uint64_t tag_limit_ = 32767;
@@ -230,12 +231,9 @@ class MpiTransport final : public Transport {
   std::map<int, uint64_t> tags_;
 };
 
-class RawMpi final : public RawPeer {
- public:
-  void all_reduce(float* data, uint64_t count) override {
-    MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  }
-};
+void raw_sum(float* data, uint64_t count) {
+  MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
 
 std::vector<std::string> exchange_texts(const std::string& mine) {
   const auto size = static_cast<size_t>(world().size);
@@ -254,7 +252,7 @@ std::vector<std::string> exchange_texts(const std::string& mine) {
 }
 
 Transport* make_transport(const MpiOptions& options, std::shared_ptr<Store> store) {
-  const MpiWorld place = world();
+  const MpiIdentity place = world();
   const bool as_expected = (options.size < 0 || options.size == place.size) &&
                            (options.rank < 0 || options.rank == place.rank);
   require(as_expected,
@@ -289,8 +287,8 @@ HORON_API horon::Transport* horon_mpi_transport(const horon::MpiOptions* options
   return guarded(why, [&] { return horon::make_transport(*options, *store); });
 }
 
-HORON_API horon::MpiWorld* horon_mpi_world(std::string* why) {
-  return guarded(why, [] { return new horon::MpiWorld(horon::world()); });
+HORON_API horon::MpiIdentity* horon_mpi_world(std::string* why) {
+  return guarded(why, [] { return new horon::MpiIdentity(horon::world()); });
 }
 
 HORON_API std::vector<std::string>* horon_mpi_exchange(const std::string* mine, std::string* why) {
@@ -299,10 +297,12 @@ HORON_API std::vector<std::string>* horon_mpi_exchange(const std::string* mine, 
 
 HORON_API void horon_mpi_abandon() { horon::Library::get().abandon(); }
 
-HORON_API horon::RawPeer* horon_mpi_raw(std::string* why) {
-  return guarded(why, []() -> horon::RawPeer* {
+// MPI_Allreduce itself: f32 sums in place, for benchmarks.
+using RawSum = void(float* data, uint64_t count);
+HORON_API RawSum* horon_mpi_raw_sum(std::string* why) {
+  return guarded(why, []() -> RawSum* {
     horon::Library::get().begin();
-    return new horon::RawMpi();
+    return &horon::raw_sum;
   });
 }
 }

@@ -13,7 +13,7 @@
 #include "horon/base/api.h"
 #include "horon/base/error.h"
 #include "horon/base/version.h"
-#include "horon/comm/channel.h"
+#include "horon/comm/engine/channel.h"
 #include "horon/comm/nccl/nccl_part.h"
 
 namespace horon {
@@ -147,7 +147,7 @@ class NcclChannel final : public Channel {
                         data.device.index));
     check(cudaSetDevice(gpu_), "set device");
     connect(round);
-    check(cudaDeviceSynchronize(), "wait for what the caller has queued");
+    if (!round.is_ready) stream_->follow_caller();
     auto* stream = static_cast<cudaStream_t>(stream_->handle());
     check(body(comm_, stream), "start");
     wait(round, [&] { return is_settled() && is_done(stream); });

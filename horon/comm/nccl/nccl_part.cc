@@ -2,6 +2,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
+#include "horon/comm/engine/select.h"
 
 namespace horon {
 namespace {

@@ -4,7 +4,8 @@
 #include <cstring>
 
 #include "horon/base/error.h"
-#include "horon/comm/reduce.h"
+#include "horon/comm/arithmetic/reduce.h"
+#include "horon/comm/engine/select.h"
 
 namespace horon {
 namespace {
@@ -312,7 +313,7 @@ void P2pChannel::reduce_tree(const Round& round, const TreeCall& call) {
   const uint64_t window = kWindowBytes / width;
   std::vector<TreeNode> leaves;
   for (int member : round.active) {
-    for (const NodePlace& place : call.nodes[member]) leaves.push_back(place.node);
+    for (const NodeArray& place : call.nodes[member]) leaves.push_back(place.node);
   }
   const auto steps = plan_tree(leaves);
   const int me = position_of(round.active, index_);

@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "horon/comm/channel.h"
+#include "horon/comm/engine/channel.h"
 #include "horon/comm/p2p/transport.h"
 
 namespace horon {
 
-// Collectives out of messages between pairs. In two shots every active member owns a run of the
-// elements, gets that run from all others, reduces it in one pass, and sends the result to all:
-// 2(n-1)/n of the data on each wire, as a ring does, in two rounds instead of 2(n-1), and with one
-// rounding for 16-bit floats. Small messages take fewer rounds and more bytes.
+// Collectives built from messages between pairs. In two shots every active member owns a range of
+// the elements, receives that range from all others, reduces it in one pass, and sends the result
+// to all: 2(n-1)/n of the data on each link, as in a ring, in two rounds instead of 2(n-1), and
+// with one rounding for 16-bit floats. Small messages take fewer rounds and more bytes.
 class P2pChannel final : public Channel {
  public:
   static constexpr size_t kFrameBytes = 512;  // header and inline payload in one message
@@ -41,17 +41,18 @@ class P2pChannel final : public Channel {
   void reduce_tree(const Round& round, const TreeCall& call) override;
 
  private:
+  // Runs the messages on this channel's stream; errors as Transport::exchange.
   void exchange(const std::vector<Message>& messages, Milliseconds timeout);
   Message to(int member, const void* data, uint64_t bytes) const;
   Message from(int member, void* data, uint64_t bytes) const;
   void reduce_in_one_shot(const Round& round, BufferView data, ReduceOp op);
   void reduce_in_two_shots(const Round& round, BufferView data, ReduceOp op);
-  // Out may lie inside `in`: only this member's own segment is written, after all was sent.
+  // `out` may be inside `in`: only this member's own segment is written, after everything was sent.
   void reduce_segments(const Round& round, BufferView in, BufferView out,
                        std::span<const uint64_t> offsets, ReduceOp op);
   void broadcast_by_tree(const Round& round, BufferView data, int root);
   void broadcast_by_scatter(const Round& round, BufferView data, int root);
-  // The owners' runs of `out` to everybody.
+  // Sends the owners' ranges of `out` to all members.
   void spread(const Round& round, BufferView out, std::span<const uint64_t> runs);
 
   std::shared_ptr<Transport> transport_;
@@ -60,7 +61,7 @@ class P2pChannel final : public Channel {
   int index_ = 0;
   std::vector<Header> headers_;
   std::vector<std::byte> frames_;   // kFrameBytes for each member
-  std::vector<std::byte> scratch_;  // what comes in before it is reduced; kept for the next time
+  std::vector<std::byte> scratch_;  // received data before it is reduced; reused
 };
 
 }  // namespace horon

@@ -94,7 +94,7 @@ std::string try_door(const Endpoint& at, const std::string& words) {
   return got > 0 ? std::string(piece, static_cast<size_t>(got)) : "";
 }
 
-TEST(Door, StrangersNeitherJoinNorKeepARankOut) {
+TEST(Door, UnauthenticatedConnectionsNeitherEnterNorBlockARank) {
   const auto store = make_memory_store();
   // Rank 2 has said where it will be, so that the others open their doors and wait for it.
   const Fd reserved = listen_on("127.0.0.1", 0);

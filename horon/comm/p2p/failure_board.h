@@ -12,26 +12,27 @@
 
 namespace horon {
 
-// The first failure that any rank saw, known to all: connections break in a chain when survivors
-// leave, and the rank at the other end of a broken one is often not the culprit. Whoever sees a
-// failure posts it in the store before it lets go of its connections. Thread-safe; `store` may be
-// null.
+// The first failure that any rank saw, shared with all ranks: when survivors leave, connections
+// break in a chain, and the rank at the other end of a broken one is often not the cause. A rank
+// that sees a failure posts it in the store before it closes its connections. Thread-safe; `store`
+// may be null.
 class FailureBoard {
  public:
   FailureBoard(std::shared_ptr<Store> store, int rank) : store_(std::move(store)), rank_(rank) {}
 
-  // Keeps the first; posts it unless another rank already has. Returns what now stands.
+  // Records the first failure and posts it unless another rank already has. Returns the recorded
+  // one.
   Failure report(const Failure& failure);
-  // What stands on this rank.
+  // The failure recorded on this rank.
   std::optional<Failure> seen() const;
-  // Tells the others whom we wait for, once the wait is long; none: no longer waiting.
+  // Tells the others which ranks we wait for, after a long wait; empty: no longer waiting.
   void note_waiting(const std::vector<int>& peers);
-  // Those at the end of the chain: if a peer that we wait for waits itself, not it is to blame but
-  // the one that it waits for.
+  // The ranks at the end of the chain of waits: a peer that itself waits for another rank is not to
+  // blame, the other one is.
   std::vector<int> find_culprits(const std::vector<int>& peers);
-  // Looks at what others posted, waiting up to `patience`.
+  // Reads what others posted, waiting up to `patience`.
   std::optional<Failure> look(Milliseconds patience);
-  // Throws what stands as PeerLostError or TimeoutError.
+  // Throws the recorded failure as PeerLostError or TimeoutError.
   [[noreturn]] void raise(const std::string& doing) const;
 
  private:

@@ -10,8 +10,8 @@
 
 namespace horon {
 
-// Tells when a peer's process on this host ends, within a millisecond, also when a forked child of
-// it keeps its sockets open. Peers on other hosts are not watched: their connections tell.
+// Reports within a millisecond when a peer's process on this host ends, even if a forked child
+// keeps its sockets open. Peers on other hosts are not watched: their connections report failures.
 class PeerWatch {
  public:
   struct Options {
@@ -19,15 +19,16 @@ class PeerWatch {
     int size = 1;
     std::string host_id;
   };
-  // Collective: tells the others who we are through the store and learns who they are. `on_death`
-  // is called on the watch's thread, once for each rank that ends. `on_tick` is called there too:
-  // after wake(), and then every 100 ms for as long as it returns true.
+  // Collective: exchanges process identities through the store. `on_death` is called on the watch's
+  // thread, once for each rank that ends. `on_tick` is also called there: after wake(), and then
+  // every 100 ms as long as it returns true.
   PeerWatch(const Options& options, Store& store, Deadline deadline,
             std::function<void(int rank)> on_death, std::function<bool()> on_tick);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
+  // Starts calling `on_tick`. Thread-safe.
   void wake() const;
 
  private:

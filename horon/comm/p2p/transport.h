@@ -10,7 +10,7 @@
 
 namespace horon {
 
-// One message of an exchange. Both sides know its size: headers were compared before.
+// One message of an exchange. Both sides know its size, because headers were compared before.
 struct Message {
   int peer = 0;  // rank in the job
   bool is_send = false;
@@ -18,8 +18,8 @@ struct Message {
   uint64_t bytes = 0;
 };
 
-// Bytes between pairs of ranks; what Gloo and MPI are to us. Thread-safe: exchanges of different
-// streams run at the same time.
+// Moves bytes between pairs of ranks; implemented with Gloo and MPI. Thread-safe: exchanges on
+// different streams run concurrently.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -28,15 +28,15 @@ class Transport {
   virtual int size() const = 0;
 
   // Starts all messages and returns when all are done. Messages of one stream between one pair
-  // arrive in the order in which they were given. `doing` begins error messages. Throws
-  // TimeoutError naming the peers that nothing came from for `timeout`, PeerLostError naming those
-  // that are gone; the transport is then dead.
+  // arrive in the order given. Error messages begin with `doing`. Throws TimeoutError naming the
+  // peers from which nothing arrived for `timeout`, PeerLostError naming those that are gone; the
+  // transport is then dead.
   virtual void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
                         const std::string& doing) = 0;
-  // A stream is used by one group at a time. Throws if its name cannot be told from another's.
+  // A stream is used by one communicator at a time. Throws if its id collides with another's.
   virtual void open_stream(uint64_t stream) = 0;
   virtual void close_stream(uint64_t stream) = 0;
-  // Something outside saw a failure: nothing works from now on, and other ranks learn of it.
+  // Marks the transport dead because of a failure detected elsewhere; other ranks are notified.
   virtual void mark_dead(const Failure& failure) = 0;
   virtual std::optional<Failure> failure() const = 0;
 };

@@ -23,30 +23,30 @@ size_t member_bytes(int ranks) {
 
 }  // namespace
 
-Layout::Layout(int rank_count, uint64_t heap)
+RegionLayout::RegionLayout(int rank_count, uint64_t heap)
     : ranks(rank_count),
       heap_bytes(round_up(heap, kPage)),
-      channels_at(round_up(sizeof(WorldControl), kPage)),
+      channels_at(round_up(sizeof(RegionControl), kPage)),
       channel_bytes(member_bytes(rank_count) +
                     static_cast<size_t>(rank_count) * (kInlineStride + kStageStride)),
       heaps_at(channels_at + kMaxChannels * channel_bytes),
       heap_stride(heap == 0 ? 0 : round_up(heap, kHashed) + kPage),
       total(heaps_at + static_cast<size_t>(rank_count) * heap_stride) {}
 
-size_t Layout::members_at(int channel) const {
+size_t RegionLayout::members_at(int channel) const {
   return channels_at + static_cast<size_t>(channel) * channel_bytes;
 }
 
-size_t Layout::inline_at(int channel, int member, int parity) const {
+size_t RegionLayout::inline_at(int channel, int member, int parity) const {
   return members_at(channel) + member_bytes(ranks) + static_cast<size_t>(member) * kInlineStride +
          static_cast<size_t>(parity) * kInlineBytes;
 }
 
-size_t Layout::stage_at(int channel, int member) const {
+size_t RegionLayout::stage_at(int channel, int member) const {
   return inline_at(channel, ranks, 0) + static_cast<size_t>(member) * kStageStride;
 }
 
-size_t Layout::heap_at(int rank) const {
+size_t RegionLayout::heap_at(int rank) const {
   return heaps_at + static_cast<size_t>(rank) * heap_stride;
 }
 

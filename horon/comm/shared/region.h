@@ -4,56 +4,59 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "horon/comm/header.h"
+#include "horon/comm/engine/header.h"
 
-// The layout of memory that ranks share: of one process (local) or of one host (shm). Everything
-// here is plain data and atomics, valid in every process that maps it, and zero means "empty".
+// The layout of memory shared by ranks of one process (local) or of one host (shm). Everything here
+// is plain data and atomics, valid in every process that maps it; zero means "empty".
 namespace horon::shared {
 
-constexpr int kMaxRanks = 192;              // descriptors of all fit into one message (limit 253)
-constexpr int kMaxChannels = 256;           // groups open at the same time
-constexpr size_t kInlineBytes = 64U << 10;  // largest message that travels with its header
-constexpr size_t kStageBytes = 4U << 20;    // window of a member whose buffers peers cannot reach
+constexpr int kMaxRanks = 192;              // all descriptors fit into one message (limit 253)
+constexpr int kMaxChannels = 256;           // communicators open at the same time
+constexpr size_t kInlineBytes = 64U << 10;  // largest message sent with its header
+constexpr size_t kStageBytes = 4U << 20;    // window of a member whose buffers peers cannot access
 
-// All parties arrive; the last one lets everybody go. A sleeper waits on `epoch` as a futex.
+// A barrier: the last party to arrive releases the others. Sleepers wait on `epoch` as a futex.
 struct Barrier {
   alignas(64) std::atomic<uint32_t> count;
   alignas(64) std::atomic<uint32_t> epoch;
   std::atomic<uint32_t> sleepers;
 };
 
+// One member's state in a channel.
 struct Member {
-  // Operation number and step within it: who is behind. Written by its member alone.
+  // Operation number and phase within it; shows which member is behind. Written only by this
+  // member.
   alignas(64) std::atomic<uint64_t> progress;
   alignas(64) Header headers[2];  // by parity of the operation number
 };
 
+// The control block of one channel.
 struct ChannelControl {
   std::atomic<uint64_t> id;      // 0: free
-  std::atomic<uint32_t> closed;  // members that are done with it; the last one frees the block
+  std::atomic<uint32_t> closed;  // members that have closed it; the last one frees the block
   Barrier arrive;
-  Barrier step;
+  Barrier phase;
 };
 
 constexpr int kMaxBlamed = 64;
 
-struct WorldControl {
-  std::atomic<uint32_t> abort_claim;  // the first to raise it fills in the rest
+// The control block of the region.
+struct RegionControl {
+  std::atomic<uint32_t> abort_claim;  // the first to set it fills in the rest
   std::atomic<uint32_t> abort_kind;   // FailureKind, 0: alive; written last
   std::atomic<uint32_t> abort_count;
   std::atomic<int64_t> abort_after_ms;           // Failure::after
   std::atomic<int32_t> abort_ranks[kMaxBlamed];  // ranks of the job
-  std::atomic<uint32_t> table_lock;              // guards claiming and freeing of channels
-  std::atomic<uint8_t> left[kMaxRanks];          // said goodbye: its death is no surprise
+  std::atomic<uint32_t> table_lock;              // guards allocation of channels
+  std::atomic<uint8_t> left[kMaxRanks];          // closed properly: its end is not a failure
   ChannelControl channels[kMaxChannels];
 };
 
-// Where things are, as a pure function of the number of ranks. Heaps, slots and stages that are
-// used together are an odd number of pages apart: AMD's first-level cache tells lines apart by a
-// hash of their addresses, and streams a power of two apart throw each other out of it
-// (docs/adr/0003).
-struct Layout {
-  explicit Layout(int ranks, uint64_t heap_bytes);
+// Offsets of everything, as a pure function of the number of ranks. Heaps, slots and stages that
+// are used together are an odd number of pages apart: AMD's first-level cache selects lines by a
+// hash of their addresses, and streams a power of two apart evict each other (docs/adr/0003).
+struct RegionLayout {
+  explicit RegionLayout(int ranks, uint64_t heap_bytes);
   size_t members_at(int channel) const;  // Member[ranks]
   size_t inline_at(int channel, int member, int parity) const;
   size_t stage_at(int channel, int member) const;

@@ -38,7 +38,7 @@ ssize_t knock(const std::string& path, const std::string& words) {
   return recv(guest.get(), &answer, 1, 0);
 }
 
-TEST(Handover, StrangersGetNothingAndDisturbNobody) {
+TEST(Handover, UnauthenticatedConnectionsGetNothingAndDisturbNoRank) {
   const auto store = make_memory_store();
   auto host =
       std::async(std::launch::async, [&] { return hand_over(place(0, 2), *store, soon()); });
@@ -105,11 +105,11 @@ class Residues {
   std::set<size_t> seen_;
 };
 
-TEST(Layout, WhatIsUsedTogetherIsNeverAPowerOfTwoApart) {
+TEST(RegionLayout, WhatIsUsedTogetherIsNeverAPowerOfTwoApart) {
   for (uint64_t heap : {uint64_t{1}, uint64_t{5000}, uint64_t{1} << 20, uint64_t{1} << 27,
                         (uint64_t{1} << 27) + 2 * kPage, uint64_t{1} << 34}) {
     for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
-      const Layout layout(ranks, heap);
+      const RegionLayout layout(ranks, heap);
       Residues heaps;
       for (int rank = 0; rank < ranks; ++rank)
         ASSERT_TRUE(heaps.is_new(layout.heap_at(rank))) << rank << " of " << ranks << ", " << heap;
@@ -129,12 +129,12 @@ TEST(Layout, WhatIsUsedTogetherIsNeverAPowerOfTwoApart) {
   }
 }
 
-TEST(Layout, NothingOverlapsAndAllFits) {
+TEST(RegionLayout, NothingOverlapsAndAllFits) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
-    const Layout layout(ranks, 3 * kPage + 1);
+    const RegionLayout layout(ranks, 3 * kPage + 1);
     EXPECT_EQ(layout.heap_bytes, 4 * kPage);
     Pieces pieces;
-    pieces.claim(0, sizeof(WorldControl));
+    pieces.claim(0, sizeof(RegionControl));
     for (int channel : {0, 1, 2, kMaxChannels - 1}) {
       pieces.claim(layout.members_at(channel), sizeof(Member) * static_cast<size_t>(ranks));
       for (int member = 0; member < ranks; ++member) {
@@ -186,10 +186,10 @@ TEST(Bootstrap, RefusesWhatCannotWork) {
   info.rank = 0;
   EXPECT_THROW(make_communicator(info), UsageError) << "two ranks without a store";
   info.size = 1;
-  info.knobs.set("backend", "mpi", "test");
+  info.job_settings.set("backend", "mpi", "test");
   EXPECT_THROW(make_communicator(info), UsageError) << "not under mpirun";
-  info.knobs.set("backend", "nccl", "test");
-  info.knobs.set("parts", "/nowhere", "test");
+  info.job_settings.set("backend", "nccl", "test");
+  info.job_settings.set("parts", "/nowhere", "test");
   EXPECT_THROW(make_communicator(info), UsageError) << "no such part";
 }
 
@@ -197,7 +197,7 @@ TEST(Bootstrap, NamesTheRanksThatDoNotCome) {
   BootstrapInfo info;
   info.size = 3;
   info.store = make_memory_store();
-  info.knobs.set("start_timeout", "50ms", "test");
+  info.job_settings.set("start_timeout", "50ms", "test");
   try {
     make_communicator(info);
     FAIL();

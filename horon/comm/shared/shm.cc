@@ -11,17 +11,20 @@
 
 #include "horon/base/error.h"
 #include "horon/base/thread.h"
+#include "horon/comm/shared/backend.h"
 #include "horon/comm/shared/handover.h"
-#include "horon/comm/shared/world.h"
+#include "horon/comm/shared/shared_region.h"
 
 namespace horon::shared {
 namespace {
 
-// Sleeps until a process of the world ends or the watcher is told to stop.
+// Sleeps until a process of the region ends or the watcher is told to stop.
 class Watcher {
  public:
-  Watcher(std::weak_ptr<World> world, std::vector<Fd> processes)
-      : processes_(std::move(processes)), wake_(eventfd(0, EFD_CLOEXEC)), world_(std::move(world)) {
+  Watcher(std::weak_ptr<SharedRegion> region, std::vector<Fd> processes)
+      : processes_(std::move(processes)),
+        wake_(eventfd(0, EFD_CLOEXEC)),
+        region_(std::move(region)) {
     if (wake_.get() < 0) throw io_error("eventfd");
     thread_ = start_thread("hrn-watch", [this](const std::stop_token& stop) { run(stop); });
   }
@@ -48,10 +51,10 @@ class Watcher {
       for (size_t rank = 0; rank < processes_.size(); ++rank) {
         if ((watched[rank].revents & POLLIN) == 0) continue;
         watched[rank].fd = -1;  // once is enough
-        const auto world = world_.lock();
-        if (!world) return;
-        if (world->control().left[rank].load() == 0) {
-          world->abort({FailureKind::kLost, {world->name_of(static_cast<int>(rank))}});
+        const auto region = region_.lock();
+        if (!region) return;
+        if (region->control().left[rank].load() == 0) {
+          region->abort({FailureKind::kLost, {region->name_of(static_cast<int>(rank))}});
         }
       }
     }
@@ -59,7 +62,7 @@ class Watcher {
 
   std::vector<Fd> processes_;
   Fd wake_;
-  std::weak_ptr<World> world_;
+  std::weak_ptr<SharedRegion> region_;
   OwnProcess process_;
   std::jthread thread_;
 };
@@ -70,7 +73,7 @@ std::unique_ptr<Backend> make_shm_backend(const ShmOptions& options, Store& stor
   require(options.size >= 1 && options.size <= kMaxRanks,
           fmt::format("shm: {} ranks on one host; 1 to {} are possible", options.size, kMaxRanks));
   const uint64_t heap_bytes = std::max<uint64_t>(options.heap_bytes, 1U << 20);
-  const Layout layout(options.size, heap_bytes);
+  const RegionLayout layout(options.size, heap_bytes);
   Handover handover = hand_over(
       {.rank = options.rank, .size = options.size, .names = options.names, .bytes = layout.total},
       store, Deadline::after(options.start_timeout));
@@ -85,14 +88,15 @@ std::unique_ptr<Backend> make_shm_backend(const ShmOptions& options, Store& stor
   mapping->base = static_cast<char*>(base);
   mapping->bytes = layout.total;
   mapping->file = handover.memory.release();
-  WorldOptions world_options{.rank = options.rank, .size = options.size, .heap_bytes = heap_bytes};
-  world_options.inline_bytes = std::min(options.inline_bytes, kInlineBytes);
-  world_options.spin = spin_time(options.spin, options.size);
-  world_options.names = options.names;
-  auto world = std::make_shared<World>(world_options, std::move(mapping));
-  auto watcher = std::make_shared<Watcher>(world, std::move(handover.processes));
+  RegionOptions region_options{
+      .rank = options.rank, .size = options.size, .heap_bytes = heap_bytes};
+  region_options.inline_bytes = std::min(options.inline_bytes, kInlineBytes);
+  region_options.spin = spin_time(options.spin, options.size);
+  region_options.names = options.names;
+  auto region = std::make_shared<SharedRegion>(region_options, std::move(mapping));
+  auto watcher = std::make_shared<Watcher>(region, std::move(handover.processes));
   log.debug("shm: {} ranks of this host share memory", options.size);
-  return make_shared_backend("shm", std::move(world), std::move(watcher));
+  return make_shared_backend("shm", std::move(region), std::move(watcher));
 }
 
 }  // namespace horon::shared

@@ -23,17 +23,28 @@ class CudaStream final : public Stream {
     check(cudaSetDevice(device_), "set device");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create stream");
   }
-  ~CudaStream() override { cudaStreamDestroy(stream_); }
+  ~CudaStream() override {
+    if (behind_ != nullptr) cudaEventDestroy(behind_);
+    cudaStreamDestroy(stream_);
+  }
   void copy(void* to, const void* from, uint64_t bytes) override {
     check(cudaSetDevice(device_), "set device");
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_), "synchronize"); }
+  void follow_caller() override {
+    check(cudaSetDevice(device_), "set device");
+    if (behind_ == nullptr)
+      check(cudaEventCreateWithFlags(&behind_, cudaEventDisableTiming), "create an event");
+    check(cudaEventRecord(behind_, cudaStreamLegacy), "record an event");
+    check(cudaStreamWaitEvent(stream_, behind_, 0), "wait for an event");
+  }
   void* handle() const override { return stream_; }
 
  private:
   int device_;
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t behind_ = nullptr;
 };
 
 class CudaRuntime final : public DeviceRuntime {
@@ -61,6 +72,12 @@ class CudaRuntime final : public DeviceRuntime {
     void* memory = nullptr;
     check(cudaMallocHost(&memory, count * size_of(dtype) + 1), "allocate pinned memory");
     return {BufferView{memory, count, dtype, {}}, std::shared_ptr<void>(memory, cudaFreeHost)};
+  }
+  std::shared_ptr<void> pin(const BufferView& host) override {
+    if (cudaHostRegister(host.data, host.bytes(), cudaHostRegisterPortable) == cudaSuccess)
+      return {host.data, [](void* memory) { cudaHostUnregister(memory); }};
+    cudaGetLastError();  // it is not left for the next call to find
+    return nullptr;
   }
   std::unique_ptr<Stream> make_stream(int device) override {
     return std::make_unique<CudaStream>(device);

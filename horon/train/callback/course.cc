@@ -10,7 +10,7 @@ namespace {
 class BroadcastState final : public Callback {
  public:
   void on_begin(Moment& moment) override {
-    share_state(moment.world, moment.state, moment.trainee);
+    broadcast_state(moment.world, moment.state, moment.trainee);
   }
 };
 
@@ -42,7 +42,7 @@ class AverageMetrics final : public Callback {
     std::string names;
     for (const auto& [name, metric] : moment.metrics) names += name + '\n';
     moment.averages.clear();
-    names = share_text(moment.world, names);  // those of rank 0
+    names = broadcast_text(moment.world, names);  // those of rank 0
     for (size_t at = 0; at < names.size();) {
       const size_t end = names.find('\n', at);
       const std::string name = names.substr(at, end - at);
@@ -77,9 +77,7 @@ Callbacks standard_callbacks(const TrainConfig& config, const Schedule& schedule
   all.push_back(make_average_metrics());
   all.push_back(make_save_checkpoints());
   if (config.keep_best) all.push_back(make_keep_best());
-  all.push_back(make_json_lines());
-  all.push_back(make_console());
-
+  all.push_back(make_report());
   return all;
 }
 

@@ -1,160 +1,162 @@
-// Callbacks that tell people and programs how it goes.
-#include <fmt/format.h>
-
+// Callbacks that tell people and programs how it goes: a run's moments as events (report/event.h).
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "horon/base/error.h"
-#include "horon/base/text.h"
 #include "horon/base/time.h"
 #include "horon/file/file.h"
+#include "horon/report/console.h"
+#include "horon/report/curves.h"
+#include "horon/report/json_lines.h"
 #include "horon/train/callback.h"
 
 namespace horon::train {
 namespace {
 
-class Console final : public Callback {
+using report::Event;
+using report::EventKind;
+
+std::unique_ptr<report::Sink> console_of(const Moment& moment) {
+  return std::make_unique<report::Console>(
+      moment.screen, report::ConsoleOptions{.every = moment.config.log_every_n_steps,
+                                            .hex_loss = moment.config.hex_loss});
+}
+
+std::unique_ptr<report::Sink> log_of(const Moment& moment) {
+  return std::make_unique<report::JsonLines>(
+      report::log_of(moment.config.model_dir), moment.config.log_every_n_steps,
+      [&screen = moment.screen](const std::string& line) { screen.say(line); });
+}
+
+// Rank 0's; the others have no sinks.
+class Reporter final : public Callback {
  public:
+  explicit Reporter(SinkMaker make) : make_(std::move(make)) {}
+
   void on_begin(Moment& moment) override {
+    if (moment.rank == 0) sinks_ = make_(moment);
     first_step_ = moment.state.step;
-    watch_.restart();
+    since_begin_.restart();
+    tell(event_of(EventKind::kBegin, moment));
   }
   void on_step_end(Moment& moment) override {
-    samples_ += moment.sums.score.count;
-    const uint64_t step = moment.state.step;
-    if (moment.config.hex_loss) {
-      moment.screen.say(fmt::format("step {} loss {:a}", step, static_cast<float>(moment.loss)));
-      return;
+    if (sinks_.empty()) return;
+    if (moment.ends_epoch) {
+      Event event = event_of(EventKind::kEpoch, moment);
+      add_averages(event, moment);
+      tell(event);
     }
-    const double seconds = std::max(watch_.seconds(), 1e-6);
-    const double speed = samples_ / seconds;
-    if (moment.screen.has_bar()) {
-      show_bar(moment, seconds, speed);
-    } else if (const uint64_t each = moment.config.log_every_n_steps;
-               each > 0 && step % each == 0) {
-      moment.screen.say(
-          fmt::format("step {}/{}  epoch {:.2f}  loss {:.4f}  rate {:.4g}  {:.0f} images/s", step,
-                      moment.total_steps, moment.epoch, moment.loss, moment.rate, speed));
-    }
+    tell(step_of(moment));
   }
   void on_evaluated(Moment& moment) override {
     const Evaluation& found = moment.evaluation;
-    std::string more;
-    for (const auto& [name, value] : moment.averages)
-      more += fmt::format("  {} {:.4g}", name, value);
-    moment.screen.say(
-        fmt::format("epoch {:>5.2f}  step {:>6}  {} loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %{}",
-                    moment.epoch, moment.state.step, found.split, found.loss, 100 * found.top1,
-                    100 * found.top5, more));
+    Event event = event_of(EventKind::kEvaluation, moment);
+    event.numbers = {{found.split + "_loss", found.loss},
+                     {found.split + "_top1", found.top1},
+                     {found.split + "_top5", found.top5},
+                     {"seconds", since_made_.seconds()}};
+    event.texts = {{"split", found.split}};
+    add_averages(event, moment);
+    tell(event);
+  }
+  void on_boundary(Moment& moment) override {
+    if (moment.saved.empty()) return;
+    Event event = event_of(EventKind::kCheckpoint, moment);
+    event.texts = {{"path", moment.saved}};
+    tell(event);
   }
   void on_end(Moment& moment) override;
 
  private:
-  void show_bar(const Moment& moment, double seconds, double speed) const {
+  static Event event_of(EventKind kind, const Moment& moment) {
+    return {.kind = kind, .step = moment.state.step, .epoch = moment.epoch};
+  }
+  static void add_averages(Event& event, const Moment& moment) {
+    event.metrics.insert(moment.averages.begin(), moment.averages.end());
+  }
+  Event step_of(const Moment& moment) {
+    samples_ += moment.sums.score.count;
     const uint64_t step = moment.state.step;
+    const double seconds = std::max(since_begin_.seconds(), 1e-6);
     const double left =
         seconds / static_cast<double>(step - first_step_) *
         static_cast<double>(moment.total_steps - std::min(step, moment.total_steps));
-    const auto full = static_cast<size_t>(24.0 * static_cast<double>(step) /
-                                          static_cast<double>(moment.total_steps));
-    moment.screen.bar(fmt::format("[{}{}] step {}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left",
-                                  std::string(std::min<size_t>(full, 24), '#'),
-                                  std::string(24 - std::min<size_t>(full, 24), '.'), step,
-                                  moment.total_steps, moment.loss, speed, left));
+    Event event = event_of(EventKind::kStep, moment);
+    event.numbers = {{"loss", moment.loss},
+                     {"top1", moment.sums.score.top1 / std::max(moment.sums.score.count, 1.0)},
+                     {"learning_rate", moment.rate},
+                     {"seconds", since_made_.seconds()},
+                     {"images_per_s", samples_ / seconds},
+                     {"seconds_left", left},
+                     {"total_steps", static_cast<double>(moment.total_steps)}};
+    return event;
   }
-  Stopwatch watch_;
+  void tell(const Event& event) {
+    for (const auto& sink : sinks_) sink->write(event);
+  }
+
+  SinkMaker make_;
+  report::Sinks sinks_;
+  Stopwatch since_made_;
+  Stopwatch since_begin_;
   double samples_ = 0;
   uint64_t first_step_ = 0;
 };
 
-void Console::on_end(Moment& moment) {
+void Reporter::on_end(Moment& moment) {
   const TrainResult& result = moment.result;
-  const auto line = [&](const char* name, const std::string& value) {
-    moment.screen.say(fmt::format("  {:<14}{}", name, value));
-  };
-  moment.screen.say("");
-  line("model", fmt::format("{} on {}", moment.config.model, moment.config.dataset));
-  line("ranks", fmt::format("{}, global batch {}", moment.ranks, moment.config.batch_size));
-  const bool trained = result.seconds > 0;
-  if (trained)
-    line("steps", fmt::format("{} ({:.1f} epochs) in {:.1f} s, {:.0f} images/s", result.steps,
-                              result.epochs, result.seconds, result.images_per_s));
-  if (result.images_per_s > 0) line("training loss", fmt::format("{:.4f}", result.train_loss));
-  if (result.validation.samples > 0)
-    line("validation", fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}, {} samples",
-                                   100 * result.validation.top1, 100 * result.validation.top5,
-                                   result.validation.loss, result.validation.samples));
-  if (result.test_samples > 0)
-    line("test", fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f}, {} samples",
-                             100 * result.test_top1, 100 * result.test_top5, result.test_loss,
-                             result.test_samples));
-  if (!result.checkpoint.empty()) line("checkpoint", result.checkpoint);
-  if (!result.best.empty())
-    line("best", fmt::format("{} (top-1 {:.2f} %)", result.best, 100 * moment.state.best_accuracy));
-  if (result.input_bytes > 0)
-    line("input", format_bytes(result.input_bytes) + " of memory on this rank");
-  if (result.corrupt_records > 0)
-    line("passed over",
-         fmt::format("{} corrupt record(s): {}", result.corrupt_records, result.corrupt_reason));
-  const std::string log = file::join(result.model_dir, "log.jsonl");
-  if (trained && moment.rank == 0 && file::exists(log)) line("log", log);
-  if (result.interrupted)
-    moment.screen.say(trained ? fmt::format("\ninterrupted; go on with: {}", moment.go_on)
-                              : "\ninterrupted");
+  Event event = event_of(EventKind::kEnd, moment);
+  event.step = result.steps;
+  event.epoch = result.epochs;
+  event.numbers = {{"ranks", static_cast<double>(moment.ranks)},
+                   {"batch_size", static_cast<double>(moment.config.batch_size)},
+                   {"seconds", result.seconds},
+                   {"images_per_s", result.images_per_s},
+                   {"train_loss", result.train_loss},
+                   {"validation_loss", result.validation.loss},
+                   {"validation_top1", result.validation.top1},
+                   {"validation_top5", result.validation.top5},
+                   {"validation_samples", static_cast<double>(result.validation.samples)},
+                   {"test_loss", result.test_loss},
+                   {"test_top1", result.test_top1},
+                   {"test_top5", result.test_top5},
+                   {"test_samples", static_cast<double>(result.test_samples)},
+                   {"best_top1", moment.state.best_accuracy},
+                   {"input_bytes", static_cast<double>(result.input_bytes)},
+                   {"corrupt_records", static_cast<double>(result.corrupt_records)},
+                   {"interrupted", result.interrupted ? 1.0 : 0.0}};
+  event.texts = {{"model", moment.config.model},
+                 {"dataset", moment.config.dataset},
+                 {"checkpoint", result.checkpoint},
+                 {"best", result.best},
+                 {"corrupt_reason", result.corrupt_reason},
+                 {"go_on", moment.go_on}};
+  const std::string log = report::log_of(result.model_dir);
+  if (moment.rank == 0 && file::exists(log)) event.texts["log"] = log;
+  tell(event);
 }
 
-// One object a line: of every log_every_n_steps-th step, and of each evaluation.
-class JsonLines final : public Callback {
- public:
-  void on_begin(Moment& moment) override {
-    if (moment.rank == 0) file_ = file::join(moment.config.model_dir, "log.jsonl");
-  }
-  void on_step_end(Moment& moment) override {
-    const uint64_t each = moment.config.log_every_n_steps;
-    if (moment.ends_epoch && !moment.averages.empty()) {
-      nlohmann::json entry = {{"step", moment.state.step}, {"epoch", moment.epoch}};
-      for (const auto& [name, value] : moment.averages) entry[name] = value;
-      write(moment, entry);
-    }
-    if (each == 0 || moment.state.step % each != 0) return;
-    write(moment, {{"step", moment.state.step},
-                   {"epoch", moment.epoch},
-                   {"loss", moment.loss},
-                   {"top1", moment.sums.score.top1 / std::max(moment.sums.score.count, 1.0)},
-
-                   {"learning_rate", moment.rate},
-                   {"seconds", watch_.seconds()}});
-  }
-  void on_evaluated(Moment& moment) override {
-    const Evaluation& found = moment.evaluation;
-    write(moment, {{"step", moment.state.step},
-                   {"epoch", moment.epoch},
-                   {found.split + "_loss", found.loss},
-                   {found.split + "_top1", found.top1},
-                   {found.split + "_top5", found.top5},
-                   {"seconds", watch_.seconds()}});
-  }
-
- private:
-  // A disk that is full costs lines, not the run.
-  void write(Moment& moment, const nlohmann::json& entry) {
-    if (file_.empty()) return;
-    try {
-      file::append(file_, entry.dump() + "\n");
-    } catch (const IoError& error) {
-      if (!std::exchange(complained_, true))
-        moment.screen.say(fmt::format("the log misses lines: {}", error.what()));
-    }
-  }
-  std::string file_;
-  bool complained_ = false;
-  Stopwatch watch_;
-};
+std::unique_ptr<Callback> report_to(std::unique_ptr<report::Sink> (*make)(const Moment&)) {
+  return make_reporter([make](const Moment& moment) {
+    report::Sinks sinks;
+    sinks.push_back(make(moment));
+    return sinks;
+  });
+}
 
 }  // namespace
 
-std::unique_ptr<Callback> make_console() { return std::make_unique<Console>(); }
-std::unique_ptr<Callback> make_json_lines() { return std::make_unique<JsonLines>(); }
+std::unique_ptr<Callback> make_reporter(SinkMaker make) {
+  return std::make_unique<Reporter>(std::move(make));
+}
+std::unique_ptr<Callback> make_console() { return report_to(console_of); }
+std::unique_ptr<Callback> make_json_lines() { return report_to(log_of); }
+std::unique_ptr<Callback> make_report() {
+  return make_reporter([](const Moment& moment) {
+    report::Sinks sinks;
+    sinks.push_back(log_of(moment));
+    sinks.push_back(console_of(moment));
+    return sinks;
+  });
+}
 
 }  // namespace horon::train

@@ -21,9 +21,11 @@ class SaveCheckpoints final : public Callback {
       store_.emplace(moment.config.model_dir, moment.config.keep_checkpoint_max);
   }
   void on_boundary(Moment& moment) override {
+    moment.saved.clear();
     if (!store_ || !(moment.is_last || is_due(moment))) return;
     save(moment);
     saved_ = moment.state.step;
+    moment.saved = store_->path_of(saved_);
     since_.restart();
   }
   void on_end(Moment& moment) override {
@@ -85,7 +87,7 @@ class SaveCheckpoints final : public Callback {
 class KeepBest final : public Callback {
  public:
   void on_begin(Moment& moment) override {
-    if (moment.rank == 0) store_.emplace(file::join(moment.config.model_dir, "best"), 1);
+    if (moment.rank == 0) store_.emplace(file::join_path(moment.config.model_dir, "best"), 1);
   }
   void on_evaluated(Moment& moment) override {
     const Evaluation& found = moment.evaluation;

@@ -45,7 +45,7 @@ Moments moments_of(const Tensor& x, Communicator& comm) {
 
 Tensor along_channels(const Tensor& values) { return values.view({1, -1, 1, 1}); }
 
-struct SharedNorm : torch::autograd::Function<SharedNorm> {
+struct SyncedNorm : torch::autograd::Function<SyncedNorm> {
   // NOLINTNEXTLINE(readability-function-size): apply() wants all of them, one by one
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, const Tensor& mean, const Tensor& inverse, double count,
@@ -99,7 +99,7 @@ Tensor NormImpl::forward(const Tensor& x) {
         .add_(moments.variance, factor * moments.count / std::max(moments.count - 1, 1.0));
     num_batches_tracked += 1;
   }
-  return SharedNorm::apply(x, weight, bias, moments.mean,
+  return SyncedNorm::apply(x, weight, bias, moments.mean,
                            torch::rsqrt(moments.variance + options.eps()), moments.count, comm);
 }
 

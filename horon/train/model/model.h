@@ -3,24 +3,29 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "horon/train/replica.h"
+#include "horon/train/model/shape.h"
+
+namespace horon {
+class Communicator;
+}
 
 namespace horon::train {
 
-// A network: pictures (N x C x H x W) to logits (N x classes).
+// A network: maps pictures (N x C x H x W) to logits (N x classes). Used by one thread at a time.
 class Model : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(torch::Tensor x) = 0;
-  // The SUM over samples; the trainer divides by the global number. Cross entropy unless a model
-  // has its own.
+  // The SUM of the losses of the samples; the trainer divides by the global number of samples.
+  // Cross entropy unless overridden.
   virtual torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels,
                              double label_smoothing) const;
 };
 
-// What dropout draws its masks from; set by the replica for the thread that runs the model.
+// What dropout derives its masks from. The replica sets it for the thread that runs the model.
 struct DropoutKey {
   uint64_t seed = 0;
   uint64_t step = 0;
@@ -28,7 +33,7 @@ struct DropoutKey {
 };
 DropoutKey& dropout_key();
 
-// Zeros each value with probability `rate`, by (seed, step, sample, layer) alone.
+// Zeroes each value with probability `rate`, determined only by (seed, step, sample, layer).
 class CounterDropout : public torch::nn::Module {
  public:
   CounterDropout(double rate, uint32_t layer) : rate_(rate), layer_(layer) {}
@@ -46,10 +51,10 @@ class NormImpl : public torch::nn::BatchNorm2dImpl {
   torch::Tensor forward(const torch::Tensor& x);
 };
 TORCH_MODULE(Norm);
-// Set by the replica for the thread that runs the model; null: each rank by itself.
+// Set by the replica for the thread that runs the model; null: each rank uses its own samples.
 Communicator*& norm_communicator();
 
-// A user's own model under a name of its own; before training begins.
+// Registers a user's model under a new name. Call it before training begins.
 void register_model(const std::string& name, ModelMaker maker);
 std::shared_ptr<Model> make_model(const std::string& name, const ModelShape& shape);
 

@@ -93,7 +93,7 @@ class Bottleneck : public nn::Module {
   Norm shortcut_bn_{nullptr};
 };
 
-struct Plan {
+struct ResidualSpec {
   std::vector<int> blocks;  // of each stage
   int64_t width = 16;       // of the first one
   int64_t stem_kernel = 3;
@@ -105,7 +105,7 @@ struct Plan {
 
 class Residual final : public Model {
  public:
-  Residual(const Plan& plan, const ModelShape& shape)
+  Residual(const ResidualSpec& plan, const ModelShape& shape)
       : plan_(plan),
         stem_(convolution(shape.channels, plan.bottlenecks || plan.pools ? 64 : plan.width,
                           plan.stem_kernel, plan.stem_stride)),
@@ -159,14 +159,14 @@ class Residual final : public Model {
     head_->bias.zero_();
   }
 
-  Plan plan_;
+  ResidualSpec plan_;
   nn::Conv2d stem_;
   Norm norm_;
   std::vector<nn::Sequential> stages_;
   nn::Linear head_{nullptr};
 };
 
-void add(const std::string& name, const Plan& plan) {
+void add(const std::string& name, const ResidualSpec& plan) {
   register_model(
       name, [plan](const ModelShape& shape) { return std::make_shared<Residual>(plan, shape); });
 }
@@ -177,10 +177,10 @@ void add_residual_models() {
   add("resnet_tiny", {.blocks = {1, 1, 1}, .stem_stride = 2});
   for (const int n : {3, 9, 18})
     add("resnet_v1_" + std::to_string(6 * n + 2), {.blocks = {n, n, n}});
-  const Plan imagenet{
+  const ResidualSpec imagenet{
       .blocks = {2, 2, 2, 2}, .width = 64, .stem_kernel = 7, .stem_stride = 2, .pools = true};
   add("resnet_v1_18", imagenet);
-  Plan fifty = imagenet;
+  ResidualSpec fifty = imagenet;
   fifty.blocks = {3, 4, 6, 3};
   fifty.bottlenecks = true;
   add("resnet_v1_50", fifty);

@@ -1,0 +1,207 @@
+#include "horon/bench/all_reduce.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "horon/base/error.h"
+#include "horon/base/part.h"
+#include "horon/base/text.h"
+#include "horon/comm/bootstrap.h"
+#include "horon/comm/start/backends.h"
+#include "horon/device/dtype.h"
+#include "horon/report/plot.h"
+
+namespace horon::bench {
+namespace {
+
+constexpr uint64_t kLargeBytes = 100U << 20;  // the "100MB" of the summary
+constexpr uint64_t kSmallBytes = 64U << 10;   // and its "64KB"
+
+std::vector<uint64_t> parse_sizes(const AllReduceOptions& options) {
+  std::string text = options.sizes;
+  if (text.empty()) {
+    text = options.quick ? "4,64KB,1MB,100MB"
+                         : "4,64,1KB,4KB,16KB,64KB,256KB,1MB,4MB,16MB,64MB,100MB,256MB";
+  }
+  std::vector<uint64_t> sizes;
+  for (const std::string& one : split(text, ',')) {
+    sizes.push_back(parse_bytes(one));
+    require(sizes.back() >= 1 && sizes.back() <= (4ULL << 30),
+            fmt::format("size '{}' is not 1 byte to 4 GB", one));
+  }
+  return sizes;
+}
+
+// The raw peers are called with floats; halves stand beside floats of the same bytes.
+bool needs_floats(const std::string& contender) {
+  return contender.rfind("raw_", 0) == 0 || contender == "shm_f16" || contender == "shm_bf16";
+}
+
+bool needs_mpi(const std::string& contender) {
+  return contender == "mpi" || contender == "raw_mpi";
+}
+
+// Contenders that cannot run here are left out with a line, or an error if they were asked for.
+std::vector<std::string> find_mpirun(const AllReduceOptions& options,
+                                     const JobSettings& job_settings, int ranks,
+                                     std::vector<std::string>& contenders, const Say& say) {
+  if (std::none_of(contenders.begin(), contenders.end(), needs_mpi)) return {};
+  std::string why;
+  const auto command =
+      mpirun_command(options.mpi, ranks, part_folders(job_settings.text("parts")), why);
+  if (!command.empty()) return command;
+  require(options.backends.empty(), "mpi was asked for: " + why);
+  say("without mpi: " + why);
+  std::erase_if(contenders, needs_mpi);
+  return {};
+}
+
+// The backend whose algorithms a contender goes by; empty: it is none of ours.
+std::string backend_of(const std::string& contender) {
+  if (contender == "floor" || contender.rfind("raw_", 0) == 0) return "";
+  return contender == "exact" || contender.rfind("shm", 0) == 0 ? "shm" : contender;
+}
+
+// The same for those whose backend does not have what the setting `algorithm` asks for.
+void drop_without_algorithm(const AllReduceOptions& options, const JobSettings& job_settings,
+                            std::vector<std::string>& contenders, const Say& say) {
+  for (const std::string& name : std::vector<std::string>(contenders)) {
+    const std::string why = check_algorithms(backend_of(name), job_settings);
+    if (why.empty()) continue;
+    require(options.backends.empty(), why);
+    say(fmt::format("without {}: {}", name, why));
+    std::erase(contenders, name);
+  }
+}
+
+AllReduceJob prepare(const AllReduceOptions& options, const JobSettings& job_settings, int ranks,
+                     bool is_first, const Say& say) {
+  AllReduceJob measurement;
+  BenchPlan& plan = measurement.plan;
+  plan.contenders = contenders_of(options);
+  plan.sizes = parse_sizes(options);
+  plan.dtype = options.dtype;
+  plan.seconds = options.quick ? 5.0 : 8.0;
+  plan.max_rounds = options.quick ? 25 : 60;
+  plan.shows_progress = isatty(STDERR_FILENO) != 0;
+  if (parse_dtype(options.dtype) != DType::kF32) std::erase_if(plan.contenders, needs_floats);
+  if (!is_first && options.backends.empty()) {  // more ranks: how we scale, not whom we beat
+    plan.contenders = {"floor", "shm", "exact"};
+    std::erase_if(plan.sizes,
+                  [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });
+  }
+  drop_without_algorithm(options, job_settings, plan.contenders, say);
+  measurement.job.ranks = ranks;
+  measurement.job.arguments = {"bench", "rank"};
+  measurement.job.mpirun = find_mpirun(options, job_settings, ranks, plan.contenders, say);
+  return measurement;
+}
+
+}  // namespace
+
+void check_names(const AllReduceOptions& options) {
+  parse_dtype(options.dtype);
+  require(options.mpi == "openmpi" || options.mpi == "mpich",
+          fmt::format("unknown MPI '{}'; openmpi or mpich", options.mpi));
+}
+
+std::vector<int> ranks_of(const AllReduceOptions& options) {
+  std::vector<int> ranks;
+  for (const std::string& one : split(options.ranks, ','))
+    ranks.push_back(static_cast<int>(parse_integer(one, "--ranks", 1, 64)));
+  return ranks;
+}
+
+std::vector<std::string> contenders_of(const AllReduceOptions& options) {
+  if (options.backends.empty())
+    return {"floor",   "shm",  "shm_plain", "exact",   "shm_f16", "shm_bf16",
+            "shm_max", "gloo", "mpi",       "raw_mpi", "raw_gloo"};
+  std::vector<std::string> chosen = {"floor"};
+  const auto known = contender_names();
+  for (const std::string& name : split(options.backends, ',')) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      const std::string close = nearest(name, known);
+      throw UsageError(fmt::format("unknown backend '{}'{}; there are: {}", name,
+                                   close.empty() ? "" : fmt::format(", did you mean '{}'?", close),
+                                   fmt::join(known, ", ")));
+    }
+    if (std::find(chosen.begin(), chosen.end(), name) == chosen.end()) chosen.push_back(name);
+  }
+  return chosen;
+}
+
+std::vector<AllReduceJob> prepare_all_reduce(const AllReduceOptions& options,
+                                             const JobSettings& job_settings,
+                                             const std::vector<int>& ranks, const Say& say) {
+  std::vector<AllReduceJob> jobs;
+  for (const int count : ranks)
+    jobs.push_back(prepare(options, job_settings, count, jobs.empty(), say));
+  return jobs;
+}
+
+AllReduceJob small_all_reduce(int ranks) {
+  AllReduceJob what;
+  what.plan.contenders = {"floor", "shm", "exact"};
+  what.plan.sizes = {4, 4U << 10, 64U << 10, 1U << 20, 32U << 20};
+  what.plan.seconds = 0.5;
+  what.job.ranks = ranks;
+  what.job.arguments = {"bench", "rank"};
+  return what;
+}
+
+std::vector<BenchPoint> run_all_reduce(const AllReduceJob& what) {
+  if (what.plan.sizes.empty()) return {};
+  return nlohmann::json::parse(run_ranks(what.job, nlohmann::json(what.plan).dump()))
+      .get<std::vector<BenchPoint>>();
+}
+
+nlohmann::json summarise(const std::vector<BenchPoint>& points) {
+  const auto median = [&](int ranks, uint64_t bytes, const std::string& contender) {
+    for (const BenchPoint& point : points) {
+      if (point.ranks == ranks && point.bytes == bytes && point.contender == contender)
+        return point.median_us;
+    }
+    return 0.0;
+  };
+  nlohmann::json summary = nlohmann::json::object();
+  const auto ratio = [&](const char* key, double above, double below) {
+    if (above > 0 && below > 0) summary[key] = above / below;
+  };
+  const double shm = median(2, kLargeBytes, "shm");
+  ratio("shm_over_mpi_100MB", median(2, kLargeBytes, "raw_mpi"), shm);
+  ratio("shm_over_gloo_100MB", median(2, kLargeBytes, "raw_gloo"), shm);
+  ratio("shm_share_of_floor_100MB", median(2, kLargeBytes, "floor"), shm);
+  ratio("shm_p50_us_64KB", median(2, kSmallBytes, "shm"), 1.0);
+  ratio("four_over_two_ranks_100MB", median(4, kLargeBytes, "shm"), shm);
+  ratio("exact_over_fast_100MB", median(2, kLargeBytes, "exact"), shm);
+  ratio("f16_share_of_f32_100MB", shm, median(2, kLargeBytes, "shm_f16"));
+  ratio("bf16_share_of_f32_100MB", shm, median(2, kLargeBytes, "shm_bf16"));
+  ratio("max_share_of_sum_100MB", shm, median(2, kLargeBytes, "shm_max"));
+  return summary;
+}
+
+std::string draw(const std::vector<BenchPoint>& points) {
+  report::Plot plot{.title = fmt::format("all-reduce, {} ranks on one host", points.front().ranks),
+                    .x_label = "bytes a rank",
+                    .y_label = "microseconds (median)",
+                    .series = {},
+                    .x_ticks = {}};
+  for (const BenchPoint& point : points) {
+    if (point.ranks != points.front().ranks) continue;
+    auto found =
+        std::find_if(plot.series.begin(), plot.series.end(),
+                     [&](const report::Series& series) { return series.name == point.contender; });
+    if (found == plot.series.end()) found = plot.series.insert(found, {point.contender, {}});
+    found->points.emplace_back(static_cast<double>(point.bytes), point.median_us);
+    const std::string label = format_bytes(point.bytes);
+    const bool is_new = plot.x_ticks.empty() || plot.x_ticks.back().second != label;
+    if (is_new && point.bytes != kLargeBytes)
+      plot.x_ticks.emplace_back(static_cast<double>(point.bytes), label);
+  }
+  return report::draw_svg(plot);
+}
+
+}  // namespace horon::bench

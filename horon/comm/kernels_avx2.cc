@@ -1,5 +1,0 @@
-#define HORON_KERNELS avx2_table
-#define HORON_KERNEL_NAME "avx2"
-#define HORON_F16C 1
-#define HORON_VECTOR_BYTES 32
-#include "horon/comm/kernels_impl.h"

@@ -1,0 +1,207 @@
+// Buckets of gradients, reduced while the backward pass still runs.
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "horon/train/flaw.h"
+#include "horon/train/gradient_buckets.h"
+#include "horon/train/gradient_sync.h"
+
+namespace horon::train {
+namespace {
+
+constexpr size_t kSums = 7;  // loss, top1, top5, count, stops, ends, flawed
+
+void add(Score& to, const Score& one) {
+  to.loss += one.loss;
+  to.top1 += one.top1;
+  to.top5 += one.top5;
+  to.count += one.count;
+}
+
+std::vector<TensorSpec> gradient_specs(const Replica& replica, const Device& device) {
+  std::vector<TensorSpec> specs;
+  for (const ModelArray& one : replica.parameters()) {
+    TensorSpec spec;
+    spec.name = one.name;
+    spec.count = one.count;
+    spec.device = device;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+// Sums of the step and, if there are any, batch norm's statistics.
+std::vector<TensorSpec> other_specs(const Replica& replica) {
+  TensorSpec sums;
+  sums.name = "step sums";
+  sums.count = kSums;
+  sums.dtype = DType::kF64;
+  TensorSpec statistics;
+  statistics.name = "batch-norm statistics";
+  for (const ModelArray& one : replica.statistics()) statistics.count += one.count;
+  if (statistics.count == 0) return {sums};
+  return {statistics, sums};
+}
+
+class FastSync final : public GradientSync {
+ public:
+  FastSync(Runtime& runtime, Replica& replica, const Accelerator& place)
+      : runtime_(runtime),
+        replica_(replica),
+        place_(place),
+        buckets_(runtime, gradient_specs(replica, place.device), other_specs(replica)) {
+    const auto& parameters = replica.parameters();
+    for (size_t i = 0; i < parameters.size(); ++i)
+      slices_.push_back({parameters[i].name, parameters[i].data,
+                         static_cast<const float*>(buckets_.view(i).data), parameters[i].count,
+                         parameters[i].decays});
+    has_statistics_ = !replica.statistics().empty();
+    if (!place.is_cpu())
+      flaw_counts_ = place.runtime->allocate(parameters.size(), DType::kI32, place.device.index);
+  }
+
+  const std::vector<Slice>& slices() const override { return slices_; }
+
+  void begin(const StepPlan& plan) override {
+    replica_.keep_statistics();
+    buckets_.begin();
+    flaws_.clear();
+    taken_.assign(buckets_.size(), 0);
+    passes_ = plan.passes.size();
+    score_ = {};
+    planned_ = mine_ = 0;
+    for (const StepPlan::Pass& pass : plan.passes) planned_ += static_cast<double>(pass.samples);
+    if (!place_.is_cpu()) place_.math->clear(flaw_counts_.view().data, flaw_counts_.view().bytes());
+  }
+
+  void begin_shard(size_t pass, const Shard& shard) override {
+    is_last_ = pass + 1 == passes_;
+    mine_ += static_cast<double>(shard.samples.labels.size());
+  }
+
+  void ready(size_t i, const float* gradient) override {
+    const bool adds = std::exchange(taken_[i], 1) != 0;
+    const BufferView to = buckets_.view(i);
+    auto* values = static_cast<float*>(to.data);
+    if (!place_.is_cpu()) {
+      auto* flaws = static_cast<uint32_t*>(flaw_counts_.view().data) + i;
+      place_.math->take(values, gradient, to.count, adds, flaws);
+    } else if (!take_checked(values, gradient, to.count, adds)) {
+      flaws_.note_gradient(buckets_.name(i), count_flaws(gradient, to.count));
+    }
+    if (is_last_) submit(i);
+  }
+
+  void end_shard(const Score& score) override {
+    add(score_, score);
+    if (!std::isfinite(score.loss)) flaws_.note_loss();
+  }
+
+  void end_pass(size_t) override {}
+
+  StepSums finish(const Wishes& wishes) override {
+    mend();
+    read_flaws();
+    if (shares_statistics()) send_statistics();
+    std::array<double, kSums> sums = {score_.loss,
+                                      score_.top1,
+                                      score_.top5,
+                                      score_.count,
+                                      wishes.stop ? 1.0 : 0.0,
+                                      wishes.end ? 1.0 : 0.0,
+                                      flaws_.found() ? 1.0 : 0.0};
+    const size_t last = has_statistics_ ? 1 : 0;
+    std::memcpy(buckets_.other(last).data, sums.data(), sizeof(sums));
+    buckets_.submit_other(last);
+    buckets_.wait();
+    std::memcpy(sums.data(), buckets_.other(last).data, sizeof(sums));
+    if (shares_statistics() && sums[3] > 0) take_statistics(sums[3]);
+    StepSums all{{sums[0], sums[1], sums[2], sums[3]}, sums[4], sums[5], {}};
+    if (sums[6] > 0) all.flaws = flaws_.share(runtime_.world());
+    return all;
+  }
+
+  void abandon() override { replica_.restore_statistics(); }
+
+ private:
+  // A lone rank on a GPU has nothing to share, and no reason to wait for the device.
+  bool shares() const { return place_.is_cpu() || runtime_.size() > 1; }
+  bool shares_statistics() const { return has_statistics_ && shares(); }
+
+  // The host is ahead of a GPU: whoever reduces waits until the gradient is there.
+  void submit(size_t i) {
+    if (!shares()) return;
+    if (place_.is_cpu()) return buckets_.submit(i);
+    buckets_.submit(i, [math = place_.math, mark = place_.math->mark()] { math->wait(mark); });
+  }
+
+  // Parameters that had no part in it; on a rank without samples all of them.
+  void mend() {
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      if (taken_[i] == 0) {
+        ++mended;
+        const BufferView view = buckets_.view(i);
+        if (place_.is_cpu()) {
+          std::memset(view.data, 0, view.bytes());
+        } else {
+          place_.math->clear(view.data, view.bytes());
+        }
+      }
+      if (!buckets_.is_submitted(i)) submit(i);
+    }
+  }
+
+  void read_flaws() {
+    if (place_.is_cpu()) return;
+    std::vector<uint32_t> counts(buckets_.size());
+    place_.math->copy(counts.data(), flaw_counts_.view().data, counts.size() * sizeof(uint32_t));
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] > 0) flaws_.note_gradient(buckets_.name(i), counts[i]);
+    }
+  }
+
+  void send_statistics() {
+    const std::vector<float> mine = replica_.read_statistics();
+    auto* to = static_cast<float*>(buckets_.other(0).data);
+    const auto weight = static_cast<float>(planned_ > 0 ? mine_ / planned_ : 0.0);
+    for (size_t i = 0; i < mine.size(); ++i) to[i] = mine[i] * weight;
+    buckets_.submit_other(0);
+  }
+
+  // `came`: bad records may have left fewer samples than planned.
+  void take_statistics(double came) {
+    const BufferView view = buckets_.other(0);
+    auto* values = static_cast<float*>(view.data);
+    if (came != planned_) {
+      for (uint64_t i = 0; i < view.count; ++i) values[i] *= static_cast<float>(planned_ / came);
+    }
+    replica_.write_statistics(values);
+  }
+
+  Runtime& runtime_;
+  Replica& replica_;
+  Accelerator place_;
+  GradientBuckets buckets_;
+  bool has_statistics_ = false;
+  OwnedBuffer flaw_counts_;  // on the device, of each parameter
+  std::vector<Slice> slices_;
+  // Of the step that runs.
+  size_t passes_ = 0;
+  bool is_last_ = false;        // pass
+  double planned_ = 0;          // samples of all ranks
+  double mine_ = 0;             // samples of this rank
+  std::vector<uint8_t> taken_;  // gradients that came
+  Score score_;
+  Flaws flaws_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
+                                             const Accelerator& place) {
+  return std::make_unique<FastSync>(runtime, replica, place);
+}
+
+}  // namespace horon::train
