@@ -1,4 +1,5 @@
 """How programs end: without shutdown, in the middle, with work in flight, after a failure; under horon run and mpirun."""
+import contextlib
 import json
 import os
 import re
@@ -162,7 +163,7 @@ class HoronRun(Ending):
         self.together(self.c, product(("waiter", "unnamed", "join", "set", "unset", "gather", "late"), ("auto", "gloo")), 4)
 
     @unittest.skipIf(NO_C, NO_C)
-    def test_ctypes(self):
+    def test_python_with_ctypes_without_shutdown(self):
         self.together(self.python, product(("return", "status", "flight", "gather", "late", "waiter")), 4)
 
 
@@ -223,9 +224,13 @@ class Mpirun(Cases):
         os.kill(pids[victim], signal.SIGSTOP)
         return job, [pid for rank, pid in pids.items() if rank != victim]
 
-    def kill(self, pid):  # unless mpirun did
-        if comm(pid).startswith("horon_exit"):
-            os.kill(pid, signal.SIGKILL)
+    def kill(self, pid):
+        """Ends it unless mpirun did, or does just now. A descriptor cannot come to mean another process, as a number can."""
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            self.addCleanup(os.close, descriptor)
+            if comm(pid).startswith("horon_exit"):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
     def stopped(self, flavour, held, victim, backend):
         command = [C, "loop"] if held == "c" else [CPP, held, "loop", "0"]
@@ -264,7 +269,7 @@ class Mpirun(Cases):
         cases = [("stack", "auto"), ("late", "gloo"), ("comm", "mpi"), ("stack", "auto", "unheard"), ("stack", "mpi", "unheard")]
         self.together(self.throws, [(flavour, *case) for flavour in ("openmpi", "mpich") for case in cases], 2)
 
-    def test_good_ends(self):
+    def test_successful_programs_exit_with_their_own_status(self):
         cases = list(product(("stack",), ("exit",), ("auto", "mpi", "gloo")))
         cases += product(("late", "comm") + ("c",) * (not NO_C), ("return",), ("auto", "mpi"))
         cases += product(("c",) * (not NO_C), ("fork",), ("mpi",))  # the child does not end MPI for its parent
