@@ -12,8 +12,9 @@ endif()
 add_library(horon_options INTERFACE)
 target_compile_options(horon_options INTERFACE ${HORON_WARNINGS} -ffp-contract=off -fno-fast-math
   -fvisibility=hidden -fvisibility-inlines-hidden -fstack-protector-strong)
+# -Wno-maybe-uninitialized: with sanitizers GCC 12 warns of std::regex's own members.
 if(HORON_SANITIZE)
-  target_compile_options(horon_options INTERFACE -fsanitize=${HORON_SANITIZE} -fno-omit-frame-pointer
+  target_compile_options(horon_options INTERFACE -Wno-maybe-uninitialized -fsanitize=${HORON_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
   target_link_options(horon_options INTERFACE -fsanitize=${HORON_SANITIZE})
 else()
