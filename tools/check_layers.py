@@ -39,11 +39,12 @@ INSIDE = {
         "engine": WORDS + ["arithmetic"],
         "shared": CORE,
         "p2p": CORE,
+        "tcp": CORE + ["p2p"],
         "gloo": CORE + ["p2p"],
         "mpi": CORE + ["p2p"],
         "hier": CORE + ["p2p"],
         "nccl": CORE,
-        "start": CORE + ["shared", "p2p", "gloo", "mpi", "hier", "nccl"],
+        "start": CORE + ["shared", "p2p", "tcp", "gloo", "mpi", "hier", "nccl"],
     },
     "data": {
         "image": ["dataset.h", "order.h", "random.h"],

@@ -45,6 +45,9 @@ class EventLoop {
   void post(std::function<void()> action);
   void stop();
 
+  // Readable while run_once() has an event to handle; timers do not count.
+  int fd() const { return epoll_.get(); }
+
   void run();  // until stop()
   // Handles ready events; waits for the first one until the deadline. False once stopped.
   bool run_once(Deadline deadline);

@@ -21,10 +21,10 @@ constexpr std::array kSettings = {
     Setting{"backend", kJob, kWord, "auto",
             "backend of collectives; auto: shm on one host, hier on several hosts, wrapped by nccl "
             "if every rank has its own GPU",
-            "auto self local shm gloo mpi hier nccl", "", "", kMayChange, kSame},
+            "auto self local shm tcp gloo mpi hier nccl", "", "", kMayChange, kSame},
     Setting{"cross_backend", kJob, kWord, "auto",
-            "backend that hier uses between hosts; auto: mpi under mpirun, else gloo",
-            "auto gloo mpi", "", "", kMayChange, kSame},
+            "backend that hier uses between hosts; auto: mpi under mpirun, else tcp",
+            "auto tcp gloo mpi", "", "", kMayChange, kSame},
     Setting{"algorithm", kJob, kWords, "",
             "overrides the choice of algorithms, e.g. `all_reduce=inline` or "
             "`all_reduce=two_shot,broadcast=tree`; see `horon info --algorithms`",
@@ -68,6 +68,18 @@ constexpr std::array kSettings = {
             "network interface or address for connections between hosts; empty: the one that "
             "reaches the store or the peers",
             "", "", "", kMayChange, kOwn, "HOROVOD_GLOO_IFACE"},
+    Setting{"wire", kJob, kWord, "private",
+            "what tcp sends between ranks: private (encrypted, authenticated), or plain",
+            "private plain", "", "", kMayChange, kSame},
+    Setting{"wire_key_bytes", kJob, kBytes, "64GB",
+            "tcp replaces the keys of a private connection at the latest after so many bytes", "",
+            "256KB", "64GB", kMayChange, kSame},
+    Setting{"tcp_sockets", kJob, kInteger, "1",
+            "connections of tcp between two ranks; more help on networks where one is slow", "",
+            "1", "4", kMayChange, kSame},
+    Setting{"tcp_congestion", kJob, kText, "auto",
+            "congestion control of tcp: an algorithm, system, or auto: cubic on loopback and veth, "
+            "else the system's"},
     Setting{"bucket_bytes", kJob, kBytes, "25MB",
             "tensors are reduced together in buckets of up to this size; 0: each alone", "", "0",
             "1TB", kMayChange, kSame, "HOROVOD_FUSION_THRESHOLD"},

@@ -62,6 +62,7 @@ std::vector<std::string> find_mpirun(const AllReduceOptions& options,
 // The backend whose algorithms a contender goes by; empty: it is none of ours.
 std::string backend_of(const std::string& contender) {
   if (contender == "floor" || contender.rfind("raw_", 0) == 0) return "";
+  if (contender.rfind("tcp", 0) == 0) return "tcp";
   return contender == "exact" || contender.rfind("shm", 0) == 0 ? "shm" : contender;
 }
 

@@ -86,7 +86,9 @@ class Raw final : public Contender {
 std::shared_ptr<Communicator> connect(const BootstrapInfo& info, const std::string& backend) {
   BootstrapInfo mine = info;
   mine.name = "bench-" + backend;
-  mine.job_settings.set("backend", backend, "bench");
+  const bool is_plain = backend == "tcp_plain";
+  mine.job_settings.set("backend", is_plain ? "tcp" : backend, "bench");
+  if (is_plain) mine.job_settings.set("wire", "plain", "bench");
   if (backend == "hier")
     mine.job_settings.set("host_id", fmt::format("half{}", info.rank % 2), "bench");
   return make_communicator(mine);
@@ -227,7 +229,7 @@ class SizeRun {
 
 std::vector<std::string> contender_names() {
   return {"floor",   "shm",  "shm_plain", "exact", "shm_f16", "shm_bf16",
-          "shm_max", "gloo", "mpi",       "hier",  "raw_mpi", "raw_gloo"};
+          "shm_max", "tcp", "tcp_plain", "gloo", "mpi",       "hier",  "raw_mpi", "raw_gloo"};
 }
 
 void run_all_reduce_rank(const RankOptions& options) {

@@ -25,6 +25,8 @@ std::string reason_of(const Failure& failure) {
     case FailureKind::kSilent:
       return fmt::format("{} {} not answer (stopped, or the host is gone)", who,
                          one ? "does" : "do");
+    case FailureKind::kForged:
+      return fmt::format("what came from {} was changed on its way, or is damaged", who);
     case FailureKind::kLeft:
       return fmt::format("{} closed the communicator", who);
     default:

@@ -16,6 +16,7 @@ enum class FailureKind : uint8_t {
   kLeft = 2,     // it closed its communicator
   kTimeout = 3,  // it did not come in time
   kSilent = 4,   // it does not answer: stopped, or its host is gone
+  kForged = 5,   // bytes that it did not send came in its name
 };
 
 // Why a communicator is dead: what happened, to which ranks of the job.

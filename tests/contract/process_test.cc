@@ -68,7 +68,7 @@ std::vector<Arrangement> all_setups() {
   };
   for (const char* checks : {"operations", "behaviour"}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
-      for (const char* backend : {"shm", "gloo"}) add(backend, ranks, 0, "", checks);
+      for (const char* backend : {"shm", "tcp", "gloo"}) add(backend, ranks, 0, "", checks);
       for (const char* mpirun : {"mpirun.openmpi", "mpirun.mpich"})
         add("mpi", ranks, 0, mpirun, checks);
       if (ranks >= 2) add("hier", ranks, 2, "", checks);
@@ -77,10 +77,12 @@ std::vector<Arrangement> all_setups() {
     add("hier", 4, 2, "mpirun.openmpi", checks);
   }
   for (const int ranks : {1, 2, 5}) add("shm", ranks, 0, "", "runtime");
-  for (const int ranks : {2, 3}) add("gloo", ranks, 0, "", "runtime");
+  for (const int ranks : {2, 3}) {
+    for (const char* backend : {"tcp", "gloo"}) add(backend, ranks, 0, "", "runtime");
+  }
   for (const char* mpirun : {"mpirun.openmpi", "mpirun.mpich"}) add("mpi", 3, 0, mpirun, "runtime");
   add("hier", 4, 2, "", "runtime");
-  for (const char* backend : {"shm", "gloo"}) add(backend, 2, 0, "", "huge");
+  for (const char* backend : {"shm", "tcp", "gloo"}) add(backend, 2, 0, "", "huge");
   add("hier", 2, 2, "", "huge");
   add("mpi", 2, 0, "mpirun.openmpi", "huge");
   return setups;

@@ -54,12 +54,13 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-std::shared_ptr<gloo::Context> connect(const GlooOptions& options, Store& store) {
+std::shared_ptr<gloo::Context> make_context(const GlooOptions& options, Store& store) {
   std::vector<Fd> links = connect_mesh({.rank = options.rank,
                                         .size = options.size,
                                         .interface = options.interface,
                                         .one_host = options.one_host,
-                                        .start_timeout = options.start_timeout},
+                                        .start_timeout = options.start_timeout,
+                                        .transport = "gloo"},
                                        store);
   const NoSigpipe guard;  // inherited by Gloo's own thread
   try {
@@ -108,10 +109,7 @@ struct Flight {
 class GlooTransport final : public Transport {
  public:
   GlooTransport(const GlooOptions& options, const std::shared_ptr<Store>& store)
-      : options_(options),
-        store_(store),
-        board_(store, options.rank),
-        context_(connect(options, *store)) {
+      : options_(options), board_(store, options.rank), context_(make_context(options, *store)) {
     watch_ = std::make_unique<PeerWatch>(
         PeerWatch::Options{options.rank, options.size, options.host_id}, *store,
         Deadline::after(options.start_timeout), [this](int rank) { on_death(rank); },
@@ -120,17 +118,13 @@ class GlooTransport final : public Transport {
 
   // Says goodbye first: that our process ends later is then no surprise to anybody.
   ~GlooTransport() override {
-    if (!process_.is_here()) return;  // a forked child does not speak for its parent
-    try {
-      store_->set(goodbye(options_.rank), "1", Deadline::after(std::chrono::seconds(1)));
-    } catch (const std::exception&) {  // the store is gone; so are the others
-    }
+    if (process_.is_here()) board_.say_goodbye();  // a forked child does not speak for its parent
   }
 
   std::string name() const override { return "gloo"; }
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  void open_stream(uint64_t stream) override {
+  void open_stream(uint64_t stream, const std::vector<int>&) override {
     const std::lock_guard lock(mutex_);
     const auto peers = static_cast<size_t>(options_.size);
     counters_[stream] = {std::vector<uint64_t>(peers), std::vector<uint64_t>(peers)};
@@ -142,30 +136,35 @@ class GlooTransport final : public Transport {
   void mark_dead(const Failure& failure) override { board_.report(failure); }
   std::optional<Failure> failure() const override { return board_.seen(); }
 
-  void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
-                const std::string& doing) override {
-    if (board_.seen()) board_.raise(doing);
+  void exchange(const Exchange& exchange) override {
     const NoSigpipe guard;
-    Flight flight;
-    flight.timeout = timeout;
-    for (const Message& message : messages) {
-      if (!message.is_send) flight.peers.push_back(message.peer);
-    }
-    flight.last_progress = Clock::now().time_since_epoch().count();
-    const auto place = register_flight(flight);
-    std::vector<std::unique_ptr<UnboundBuffer>> buffers;
-    start(messages, stream, buffers, flight);
-    const std::vector<size_t> open = finish(messages, buffers, flight);
-    unregister_flight(place);
-    if (!open.empty()) fail(messages, open, flight, timeout, doing);
-    if (flight.noted) board_.note_waiting({});
+    exchange_in_batches(exchange, [&](std::span<const Message> batch) { run(batch, exchange); });
   }
+  uint64_t chunk_bytes(size_t) const override { return 8U << 20; }
+  void connect(const std::vector<int>&) override {}
 
  private:
   struct Counters {  // messages of one stream, by peer
     std::vector<uint64_t> sent;
     std::vector<uint64_t> received;
   };
+
+  void run(std::span<const Message> messages, const Exchange& exchange) {
+    if (board_.seen()) board_.raise(exchange.doing());
+    Flight flight;
+    flight.timeout = exchange.timeout;
+    for (const Message& message : messages) {
+      if (!message.is_send) flight.peers.push_back(message.peer);
+    }
+    flight.last_progress = Clock::now().time_since_epoch().count();
+    const auto place = register_flight(flight);
+    std::vector<std::unique_ptr<UnboundBuffer>> buffers;
+    start(messages, exchange.stream, buffers, flight);
+    const std::vector<size_t> open = finish(messages, buffers, flight);
+    unregister_flight(place);
+    if (!open.empty()) fail(messages, open, flight, exchange.timeout, exchange.doing());
+    if (flight.noted) board_.note_waiting({});
+  }
 
   // Slots are 64-bit names of messages: the stream, and a number that both ends count for the pair.
   void start(std::span<const Message> messages, uint64_t stream,
@@ -244,30 +243,14 @@ class GlooTransport final : public Transport {
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
     if (flight.timed_out) {
       board_.report({FailureKind::kTimeout, board_.find_culprits(peers), timeout});
-    } else if (!board_.look(Milliseconds(0))) {
-      const int broken = flight.broken_peer >= 0 ? flight.broken_peer.load() : peers.front();
-      if (has_left(broken)) {
-        board_.report({FailureKind::kLeft, {broken}});
-      } else if (!board_.look(
-                     Milliseconds(300))) {  // nobody says who it was: whose connection broke
-        board_.report({FailureKind::kLost, {broken}});
-      }
+    } else {
+      board_.report_broken(flight.broken_peer >= 0 ? flight.broken_peer.load() : peers.front());
     }
     board_.raise(doing);
   }
 
-  static std::string goodbye(int rank) { return fmt::format("left/{}", rank); }
-  bool has_left(int rank) {
-    try {
-      store_->get(goodbye(rank), Deadline::after(Milliseconds(0)));
-      return true;
-    } catch (const std::exception&) {  // no such key, or no store left to ask
-      return false;
-    }
-  }
-
   void on_death(int rank) {
-    if (has_left(rank)) return;
+    if (board_.has_left(rank)) return;
     const std::lock_guard lock(mutex_);
     dead_.push_back(rank);
     for (Flight* flight : flights_) {
@@ -318,7 +301,6 @@ class GlooTransport final : public Transport {
 
   OwnProcess process_;
   GlooOptions options_;
-  std::shared_ptr<Store> store_;
   FailureBoard board_;
   std::shared_ptr<gloo::Context> context_;
   std::mutex mutex_;  // guards all below but the watch

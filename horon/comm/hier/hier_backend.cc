@@ -48,11 +48,11 @@ class HierChannel final : public Channel {
         hosts_(split_by_host(topology, members_)),
         backend_(std::move(local)),
         transport_(cross),
+        id_(id),
         local_ways_(backend_->algorithms()),
-        flat_(cross, members_, derive(id, 1)),
         headers_(members_.size()),
         frames_(members_.size() * P2pChannel::kFrameBytes) {
-    index_ = flat_.index();
+    index_ = position_in(members_, topology.rank);
     const auto has_me = [&](const auto& host) {
       return std::find(host.begin(), host.end(), index_) != host.end();
     };
@@ -71,7 +71,7 @@ class HierChannel final : public Channel {
 
   int index() const override { return index_; }
   int size() const override { return static_cast<int>(members_.size()); }
-  size_t inline_bytes() const override { return flat_.inline_bytes(); }
+  size_t inline_bytes() const override { return P2pChannel::kFrameBytes - sizeof(Header); }
   std::span<const Header> headers() const override { return headers_; }
   uint64_t address_of(const BufferView& view) const override { return local_->address_of(view); }
   const std::byte* inline_data(int member) const override { return frame(member) + sizeof(Header); }
@@ -105,30 +105,33 @@ class HierChannel final : public Channel {
   void all_reduce(const Round& round, BufferView data, ReduceOp op) override {
     guarded([&] {
       if (round.algorithm == Algorithm::kTwoLevel) return reduce_two_levels(round, data, op);
-      flat_.all_reduce(flat(round, OpKind::kAllReduce), data, op);
+      flat().all_reduce(flat_round(round, OpKind::kAllReduce), data, op);
     });
   }
   void reduce_scatter(const Round& round, BufferView in, BufferView out,
                       std::span<const uint64_t> offsets, ReduceOp op) override {
-    guarded(
-        [&] { flat_.reduce_scatter(flat(round, OpKind::kReduceScatter), in, out, offsets, op); });
+    guarded([&] {
+      flat().reduce_scatter(flat_round(round, OpKind::kReduceScatter), in, out, offsets, op);
+    });
   }
   void all_gather(const Round& round, BufferView in, BufferView out,
                   std::span<const uint64_t> offsets) override {
-    guarded([&] { flat_.all_gather(flat(round, OpKind::kAllGather), in, out, offsets); });
+    guarded([&] { flat().all_gather(flat_round(round, OpKind::kAllGather), in, out, offsets); });
   }
   void all_to_all(const Round& round, BufferView in, BufferView out,
                   const std::vector<std::vector<uint64_t>>& sends) override {
-    guarded([&] { flat_.all_to_all(flat(round, OpKind::kAllToAll), in, out, sends); });
+    guarded([&] { flat().all_to_all(flat_round(round, OpKind::kAllToAll), in, out, sends); });
   }
   void reduce_tree(const Round& round, const TreeCall& call) override {
-    guarded([&] { flat_.reduce_tree(flat(round, OpKind::kAllReduce, Reduction::kExact), call); });
+    guarded([&] {
+      flat().reduce_tree(flat_round(round, OpKind::kAllReduce, Reduction::kExact), call);
+    });
   }
 
   void broadcast(const Round& round, BufferView data, int root) override {
     guarded([&] {
       if (round.algorithm == Algorithm::kTwoLevel) return broadcast_two_levels(round, data, root);
-      flat_.broadcast(flat(round, OpKind::kBroadcast), data, root);
+      flat().broadcast(flat_round(round, OpKind::kBroadcast), data, root);
     });
   }
 
@@ -214,8 +217,14 @@ class HierChannel final : public Channel {
     }
   }
 
-  // The same round between all ranks, hosts or not.
-  Round flat(const Round& round, OpKind kind, Reduction reduction = Reduction::kFast) const {
+  // Between all ranks, hosts or not. Opened with the first operation that needs it, the same on
+  // all.
+  P2pChannel& flat() {
+    if (!flat_) flat_ = std::make_unique<P2pChannel>(transport_, members_, derive(id_, 1));
+    return *flat_;
+  }
+  // The same round there.
+  Round flat_round(const Round& round, OpKind kind, Reduction reduction = Reduction::kFast) const {
     if (round.algorithm != Algorithm::kFlat) refuse(round, kind);
     Situation situation{.kind = kind, .reduction = reduction};
     situation.ranks = static_cast<int>(round.active.size());
@@ -328,9 +337,10 @@ class HierChannel final : public Channel {
   size_t rails_ = 1;  // local ranks that talk to other hosts
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Transport> transport_;
+  uint64_t id_;
   AlgorithmTable local_ways_;
   AlgorithmTable cross_ways_{P2pChannel::algorithms()};
-  P2pChannel flat_;
+  std::unique_ptr<P2pChannel> flat_;
   std::unique_ptr<Channel> local_;
   std::unique_ptr<P2pChannel> leaders_;  // only on the first member of a host
   std::unique_ptr<P2pChannel> rail_;     // only on the first `rails_` members
@@ -401,8 +411,22 @@ std::vector<AlgorithmRow> hier_algorithms() {
   };
 }
 
+std::vector<int> cross_peers(const Topology& topology, int rank) {
+  const auto& host = topology.hosts[static_cast<size_t>(topology.host_of(rank))];
+  const auto position =
+      static_cast<size_t>(std::find(host.begin(), host.end(), rank) - host.begin());
+  size_t rails = host.size();
+  for (const auto& other : topology.hosts) rails = std::min(rails, other.size());
+  std::vector<int> peers;
+  for (const auto& other : topology.hosts) {
+    if (position < rails && other[position] != rank) peers.push_back(other[position]);
+  }
+  return peers;
+}
+
 std::unique_ptr<Backend> make_hier_backend(const Topology& topology, std::unique_ptr<Backend> local,
                                            std::shared_ptr<Transport> cross) {
+  cross->connect(cross_peers(topology, topology.rank));
   return std::make_unique<HierBackend>(topology, std::move(local), std::move(cross));
 }
 

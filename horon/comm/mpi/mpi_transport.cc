@@ -115,7 +115,7 @@ class MpiTransport final : public Transport {
 
   // Tags are short, so streams get hashed ones. Two open streams with one tag would be told apart
   // by nobody: refused; the next group of the same ranks has another id and another tag.
-  void open_stream(uint64_t stream) override {
+  void open_stream(uint64_t stream, const std::vector<int>&) override {
     const std::lock_guard lock(mutex_);
     if (!tags_.emplace(tag_of(stream), stream).second) {
       throw UsageError(
@@ -127,11 +127,17 @@ class MpiTransport final : public Transport {
     tags_.erase(tag_of(stream));
   }
 
-  void exchange(std::span<const Message> messages, uint64_t stream, Milliseconds timeout,
-                const std::string& doing) override {
-    if (board_.seen()) board_.raise(doing);
+  void exchange(const Exchange& exchange) override {
+    exchange_in_batches(exchange, [&](std::span<const Message> batch) { run(batch, exchange); });
+  }
+  uint64_t chunk_bytes(size_t) const override { return 8U << 20; }
+  void connect(const std::vector<int>&) override {}
+
+ private:
+  void run(std::span<const Message> messages, const Exchange& exchange) {
+    if (board_.seen()) board_.raise(exchange.doing());
     const auto mpi = Library::get().use();
-    const int tag = tag_of(stream);
+    const int tag = tag_of(exchange.stream);
     std::vector<MPI_Request> requests(messages.size(), MPI_REQUEST_NULL);
     for (size_t i = 0; i < messages.size(); ++i) {
       const Message& message = messages[i];
@@ -140,19 +146,19 @@ class MpiTransport final : public Transport {
           message.is_send
               ? MPI_Isend(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i])
               : MPI_Irecv(message.data, bytes, MPI_BYTE, message.peer, tag, comm_, &requests[i]);
-      if (status != MPI_SUCCESS) lose(message.peer, doing);
+      if (status != MPI_SUCCESS) lose(message.peer, exchange);
     }
-    wait_all(messages, requests, timeout, doing);
+    wait_all(messages, requests, exchange);
   }
 
- private:
   int tag_of(uint64_t stream) const {
     return static_cast<int>((stream * 0x9e3779b97f4a7c15ULL >> 32) % tag_limit_);
   }
 
   // Polls: MPI has no other way to wait with a deadline. Backs off to 100 us.
   void wait_all(std::span<const Message> messages, std::vector<MPI_Request>& requests,
-                Milliseconds timeout, const std::string& doing) {
+                const Exchange& exchange) {
+    const Milliseconds timeout = exchange.timeout;
     Stopwatch since_progress;
     size_t open = requests.size();
     std::vector<int> done(requests.size());
@@ -161,7 +167,7 @@ class MpiTransport final : public Transport {
       int completed = 0;
       const int status = MPI_Testsome(static_cast<int>(requests.size()), requests.data(),
                                       &completed, done.data(), MPI_STATUSES_IGNORE);
-      if (status != MPI_SUCCESS) lose(messages.front().peer, doing);
+      if (status != MPI_SUCCESS) lose(messages.front().peer, exchange);
       if (completed == MPI_UNDEFINED) return;
       if (completed > 0) {
         open -= static_cast<size_t>(completed);
@@ -178,23 +184,22 @@ class MpiTransport final : public Transport {
         noted = true;
       }
       if (since_progress.seconds() * 1e3 > static_cast<double>(timeout.count())) {
-        give_up(messages, requests, timeout, doing);
+        give_up(messages, requests, exchange);
       }
       if (turn < 1000) {
         std::this_thread::yield();
       } else {
         std::this_thread::sleep_for(std::chrono::microseconds(std::min<uint64_t>(turn / 100, 100)));
       }
-      if (turn % 4096 == 0 && board_.look(Milliseconds(0)))
-        give_up(messages, requests, timeout, doing);
+      if (turn % 4096 == 0 && board_.look(Milliseconds(0))) give_up(messages, requests, exchange);
     }
   }
 
   // MPI itself reports an error: the connection is of no more use.
-  [[noreturn]] void lose(int peer, const std::string& doing) {
+  [[noreturn]] void lose(int peer, const Exchange& exchange) {
     Library::get().abandon();
     board_.report({FailureKind::kLost, {peer}});
-    board_.raise(doing);
+    board_.raise(exchange.doing());
   }
 
   static std::vector<int> open_peers(std::span<const Message> messages,
@@ -209,7 +214,7 @@ class MpiTransport final : public Transport {
   }
 
   [[noreturn]] void give_up(std::span<const Message> messages, std::vector<MPI_Request>& requests,
-                            Milliseconds timeout, const std::string& doing) {
+                            const Exchange& exchange) {
     Library::get().abandon();
     const std::vector<int> peers = open_peers(messages, requests);
     for (size_t i = 0; i < requests.size();
@@ -219,8 +224,8 @@ class MpiTransport final : public Transport {
       MPI_Cancel(&requests[i]);
       MPI_Test(&requests[i], &gone, MPI_STATUS_IGNORE);
     }
-    board_.report({FailureKind::kTimeout, board_.find_culprits(peers), timeout});
-    board_.raise(doing);
+    board_.report({FailureKind::kTimeout, board_.find_culprits(peers), exchange.timeout});
+    board_.raise(exchange.doing());
   }
 
   MpiIdentity place_;

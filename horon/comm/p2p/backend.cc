@@ -1,5 +1,7 @@
 #include "horon/comm/p2p/backend.h"
 
+#include <numeric>
+
 #include "horon/base/error.h"
 #include "horon/comm/p2p/channel.h"
 
@@ -30,6 +32,9 @@ class P2pBackend final : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_p2p_backend(std::shared_ptr<Transport> transport) {
+  std::vector<int> everybody(static_cast<size_t>(transport->size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  transport->connect(everybody);
   return std::make_unique<P2pBackend>(std::move(transport));
 }
 

@@ -10,12 +10,7 @@
 namespace horon {
 namespace {
 
-// Elements are handled in windows of this many bytes: what comes in fits into the cache, and memory
-// stays bounded whatever the message.
-constexpr uint64_t kWindowBytes = 8U << 20;
 constexpr uint64_t kGrain = 16;  // elements
-// Longer messages go in pieces: each one that is through counts as progress, and fits MPI's int.
-constexpr uint64_t kMessageBytes = 64U << 20;
 
 int position_of(std::span<const int> active, int member) {
   return static_cast<int>(std::find(active.begin(), active.end(), member) - active.begin());
@@ -62,7 +57,7 @@ P2pChannel::P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> me
       headers_(members_.size()),
       frames_(members_.size() * kFrameBytes) {
   index_ = position_of(members_, transport_->rank());
-  transport_->open_stream(id_);
+  transport_->open_stream(id_, members_);
 }
 
 P2pChannel::~P2pChannel() {
@@ -77,14 +72,56 @@ P2pChannel::~P2pChannel() {
 }
 
 void P2pChannel::exchange(const std::vector<Message>& messages, Milliseconds timeout) {
-  std::vector<Message> pieces;
-  for (const Message& message : messages) {
-    for (uint64_t at = 0; at < message.bytes; at += kMessageBytes) {
-      pieces.push_back({message.peer, message.is_send, static_cast<char*>(message.data) + at,
-                        std::min(kMessageBytes, message.bytes - at)});
+  if (messages.empty()) return;
+  transport_->exchange({.messages = messages,
+                        .stream = id_,
+                        .timeout = timeout,
+                        .doing = [this] { return describe(headers_[index_]); },
+                        .received = {}});
+}
+
+void P2pChannel::run(const Pipeline& pipeline, Milliseconds timeout) {
+  constexpr uint64_t kNone = ~0ULL;
+  std::vector<uint64_t> chunk_of;  // by message: the chunk that waits for it
+  std::vector<size_t> missing;     // messages that each gathered chunk waits for
+  const auto gather = [&](uint64_t k, std::vector<Message>& messages) {
+    if (k >= pipeline.chunks) return;
+    const size_t first = messages.size();
+    pipeline.gather(k, messages);
+    missing.push_back(0);
+    for (size_t i = first; i < messages.size(); ++i) {
+      chunk_of.push_back(messages[i].is_send ? kNone : k);
+      missing.back() += messages[i].is_send ? 0 : 1;
     }
-  }
-  if (!pieces.empty()) transport_->exchange(pieces, id_, timeout, describe(headers_[index_]));
+  };
+  uint64_t next = 0;
+  const auto reduce_complete = [&](std::vector<Message>& messages) {
+    for (; next < missing.size() && missing[next] == 0; ++next) {
+      pipeline.reduce(next);
+      const size_t first = messages.size();
+      if (pipeline.spread) pipeline.spread(next, messages);
+      chunk_of.resize(chunk_of.size() + messages.size() - first, kNone);
+      gather(next + kAhead, messages);
+    }
+  };
+  std::vector<Message> messages;
+  for (uint64_t k = 0; k < kAhead; ++k) gather(k, messages);
+  reduce_complete(messages);
+  if (messages.empty()) return;
+  transport_->exchange({.messages = messages,
+                        .stream = id_,
+                        .timeout = timeout,
+                        .doing = [this] { return describe(headers_[index_]); },
+                        .received =
+                            [&](size_t index, std::vector<Message>& more) {
+                              if (chunk_of[index] == kNone) return;
+                              --missing[chunk_of[index]];
+                              reduce_complete(more);
+                            }});
+}
+
+uint64_t P2pChannel::chunk_elements(DType dtype, size_t contributors) const {
+  return std::max<uint64_t>(transport_->chunk_bytes(contributors) / size_of(dtype), kGrain);
 }
 
 Message P2pChannel::to(int member, const void* data, uint64_t bytes) const {
@@ -120,19 +157,34 @@ const std::byte* P2pChannel::inline_data(int member) const {
   return frames_.data() + static_cast<size_t>(member) * kFrameBytes + sizeof(Header);
 }
 
-void P2pChannel::spread(const Round& round, BufferView out, std::span<const uint64_t> runs) {
-  const size_t width = size_of(out.dtype);
+void P2pChannel::spread(const Round& round, BufferView out, std::span<const uint64_t> runs,
+                        std::vector<Message>& messages) const {
   const int me = position_of(round.active, index_);
-  std::vector<Message> messages;
   for (size_t k = 0; k < round.active.size(); ++k) {
     if (round.active[k] == index_) continue;
     const BufferView mine = out.slice(runs[me], runs[me + 1] - runs[me]);
     const BufferView theirs = out.slice(runs[k], runs[k + 1] - runs[k]);
-    if (mine.count != 0) messages.push_back(to(round.active[k], mine.data, mine.count * width));
-    if (theirs.count != 0)
-      messages.push_back(from(round.active[k], theirs.data, theirs.count * width));
+    if (mine.count != 0) messages.push_back(to(round.active[k], mine.data, mine.bytes()));
+    if (theirs.count != 0) messages.push_back(from(round.active[k], theirs.data, theirs.bytes()));
   }
-  exchange(messages, round.timeout);
+}
+
+void P2pChannel::gather_parts(const Round& round, const BufferView& mine,
+                              const std::function<BufferView(int member)>& theirs, std::byte* room,
+                              std::vector<const void*>& sources,
+                              std::vector<Message>& messages) const {
+  sources.clear();
+  for (int member : round.active) {
+    if (member == index_) {
+      sources.push_back(mine.data);
+      continue;
+    }
+    const BufferView part = theirs(member);
+    if (part.count != 0) messages.push_back(to(member, part.data, part.bytes()));
+    if (mine.count != 0) messages.push_back(from(member, room, mine.bytes()));
+    sources.push_back(room);
+    room += mine.bytes();
+  }
 }
 
 // Everybody gets everything and reduces it alone: one round.
@@ -168,67 +220,90 @@ void P2pChannel::all_reduce(const Round& round, BufferView data, ReduceOp op) {
 }
 
 void P2pChannel::reduce_in_two_shots(const Round& round, BufferView data, ReduceOp op) {
-  const uint64_t window = kWindowBytes / size_of(data.dtype);
-  for (uint64_t lo = 0; lo < data.count; lo += window) {
-    const BufferView part = data.slice(lo, std::min(window, data.count - lo));
-    const auto runs = cut_evenly(part.count, round.active.size(), kGrain);
-    // offsets by member: those that have joined own nothing
-    std::vector<uint64_t> offsets(members_.size() + 1, 0);
-    for (size_t member = 0, k = 0; member < members_.size(); ++member) {
-      const bool is_active = k < round.active.size() && round.active[k] == static_cast<int>(member);
-      if (is_active) ++k;
-      offsets[member + 1] = runs[k];
-    }
-    const uint64_t first = offsets[index_];
-    reduce_segments(round, part, part.slice(first, offsets[index_ + 1] - first), offsets, op);
-    spread(round, part, runs);
-  }
+  const uint64_t chunk = chunk_elements(data.dtype, round.active.size());
+  const auto me = static_cast<size_t>(position_of(round.active, index_));
+  const auto part_of = [&](uint64_t k) {
+    return data.slice(k * chunk, std::min(chunk, data.count - k * chunk));
+  };
+  // Ranges by position among the active; those that have joined own nothing.
+  const auto runs_of = [&](const BufferView& part) {
+    return cut_evenly(part.count, round.active.size(), kGrain);
+  };
+  const auto range = [](const BufferView& part, const std::vector<uint64_t>& runs, size_t at) {
+    return part.slice(runs[at], runs[at + 1] - runs[at]);
+  };
+  const uint64_t longest = range(part_of(0), runs_of(part_of(0)), 0).bytes();
+  const uint64_t slot = longest * (round.active.size() - 1);
+  scratch_.resize(std::max<size_t>(scratch_.size(), slot * kAhead));
+  std::vector<const void*> sources[kAhead];
+  run({.chunks = (data.count + chunk - 1) / chunk,
+       .gather =
+           [&](uint64_t k, std::vector<Message>& messages) {
+             const BufferView part = part_of(k);
+             const auto runs = runs_of(part);
+             gather_parts(
+                 round, range(part, runs, me),
+                 [&](int member) {
+                   return range(part, runs, static_cast<size_t>(position_of(round.active, member)));
+                 },
+                 scratch_.data() + (k % kAhead) * slot, sources[k % kAhead], messages);
+           },
+       .reduce =
+           [&](uint64_t k) {
+             const BufferView part = part_of(k);
+             const BufferView mine = range(part, runs_of(part), me);
+             reduce_sources(round, sources[k % kAhead], mine, op);
+           },
+       .spread =
+           [&](uint64_t k, std::vector<Message>& messages) {
+             const BufferView part = part_of(k);
+             spread(round, part, runs_of(part), messages);
+           }},
+      round.timeout);
 }
 
+void P2pChannel::reduce_sources(const Round& round, std::span<const void* const> sources,
+                                BufferView out, ReduceOp op) {
+  const std::vector<void*> target = {out.data};
+  reduce({.dtype = out.dtype,
+          .op = op,
+          .divisor = static_cast<uint32_t>(round.active.size()),
+          .in = sources,
+          .out = target,
+          .count = out.count});
+}
+
+// `out` may be inside `in`: only this member's own segment is written, which nobody else gets.
 void P2pChannel::reduce_scatter(const Round& round, BufferView in, BufferView out,
                                 std::span<const uint64_t> offsets, ReduceOp op) {
   expect(round, Algorithm::kOneShot, OpKind::kReduceScatter);
-  reduce_segments(round, in, out, offsets, op);
-}
-
-void P2pChannel::reduce_segments(const Round& round, BufferView in, BufferView out,
-                                 std::span<const uint64_t> offsets, ReduceOp op) {
-  const size_t width = size_of(in.dtype);
-  const uint64_t window = kWindowBytes / width;
+  const uint64_t chunk = chunk_elements(in.dtype, round.active.size()) / round.active.size();
   uint64_t longest = 0;
   for (int member : round.active)
     longest = std::max(longest, offsets[member + 1] - offsets[member]);
-  const auto piece = [&](int member, uint64_t lo) {
+  const auto piece = [&](int member, uint64_t k) {
     const uint64_t count = offsets[member + 1] - offsets[member];
-    const uint64_t begin = std::min(lo, count);
-    return in.slice(offsets[member] + begin, std::min(window, count - begin));
+    const uint64_t begin = std::min(k * chunk, count);
+    return in.slice(offsets[member] + begin, std::min(chunk, count - begin));
   };
-  for (uint64_t lo = 0; lo < longest; lo += window) {
-    const BufferView mine = piece(index_, lo);
-    scratch_.resize(std::max(scratch_.size(), mine.bytes() * (round.active.size() - 1)));
-    std::vector<const void*> sources;
-    std::vector<Message> messages;
-    std::byte* room = scratch_.data();
-    for (int member : round.active) {
-      if (member == index_) {
-        sources.push_back(mine.data);
-        continue;
-      }
-      const BufferView theirs = piece(member, lo);
-      if (theirs.count != 0) messages.push_back(to(member, theirs.data, theirs.bytes()));
-      if (mine.count != 0) messages.push_back(from(member, room, mine.bytes()));
-      sources.push_back(room);
-      room += mine.bytes();
-    }
-    exchange(messages, round.timeout);
-    const std::vector<void*> target = {static_cast<char*>(out.data) + lo * width};
-    reduce({.dtype = in.dtype,
-            .op = op,
-            .divisor = static_cast<uint32_t>(round.active.size()),
-            .in = sources,
-            .out = target,
-            .count = mine.count});
-  }
+  const uint64_t slot = piece(index_, 0).bytes() * (round.active.size() - 1);
+  scratch_.resize(std::max<size_t>(scratch_.size(), slot * kAhead));
+  std::vector<const void*> sources[kAhead];
+  run({.chunks = (longest + chunk - 1) / chunk,
+       .gather =
+           [&](uint64_t k, std::vector<Message>& messages) {
+             gather_parts(
+                 round, piece(index_, k), [&](int member) { return piece(member, k); },
+                 scratch_.data() + (k % kAhead) * slot, sources[k % kAhead], messages);
+           },
+       .reduce =
+           [&](uint64_t k) {
+             const uint64_t count = piece(index_, k).count;
+             if (count != 0)
+               reduce_sources(round, sources[k % kAhead], out.slice(k * chunk, count), op);
+           },
+       .spread = {}},
+      round.timeout);
 }
 
 void P2pChannel::all_gather(const Round& round, BufferView in, BufferView out,
@@ -263,7 +338,9 @@ void P2pChannel::broadcast_by_scatter(const Round& round, BufferView data, int r
     if (index_ == owner) messages.push_back(from(root, run.data, run.bytes()));
   }
   exchange(messages, round.timeout);
-  spread(round, data, runs);
+  messages.clear();
+  spread(round, data, runs, messages);
+  exchange(messages, round.timeout);
 }
 
 void P2pChannel::broadcast_by_tree(const Round& round, BufferView data, int root) {
@@ -310,48 +387,62 @@ void P2pChannel::all_to_all(const Round& round, BufferView in, BufferView out,
 void P2pChannel::reduce_tree(const Round& round, const TreeCall& call) {
   expect(round, Algorithm::kTwoShot, OpKind::kAllReduce);
   const size_t width = size_of(call.dtype);
-  const uint64_t window = kWindowBytes / width;
   std::vector<TreeNode> leaves;
   for (int member : round.active) {
     for (const NodeArray& place : call.nodes[member]) leaves.push_back(place.node);
   }
   const auto steps = plan_tree(leaves);
-  const int me = position_of(round.active, index_);
-  for (uint64_t lo = 0; lo < call.out.count; lo += window) {
-    const BufferView part = call.out.slice(lo, std::min(window, call.out.count - lo));
-    const auto runs = cut_evenly(part.count, round.active.size(), kGrain);
-    const uint64_t my_bytes = (runs[me + 1] - runs[me]) * width;
-    scratch_.resize(std::max(scratch_.size(), my_bytes * leaves.size()));
-    std::byte* room = scratch_.data();
-    std::vector<const void*> sources;
-    std::vector<Message> messages;
-    for (size_t k = 0; k < round.active.size(); ++k) {
-      const int member = round.active[k];
-      const uint64_t their_bytes = (runs[k + 1] - runs[k]) * width;
-      for (size_t j = 0; j < call.mine.size() && member != index_; ++j) {
-        const char* node = static_cast<const char*>(call.mine[j]) + (lo + runs[k]) * width;
-        if (their_bytes != 0) messages.push_back(to(member, node, their_bytes));
-      }
+  const auto me = static_cast<size_t>(position_of(round.active, index_));
+  const uint64_t chunk = chunk_elements(call.dtype, round.active.size());
+  const auto part_of = [&](uint64_t k) {
+    return call.out.slice(k * chunk, std::min(chunk, call.out.count - k * chunk));
+  };
+  const auto runs_of = [&](uint64_t k) {
+    return cut_evenly(part_of(k).count, round.active.size(), kGrain);
+  };
+  const auto bytes_at = [&](uint64_t k, size_t at) {
+    return (runs_of(k)[at + 1] - runs_of(k)[at]) * width;
+  };
+  const uint64_t slot = bytes_at(0, 0) * leaves.size();
+  scratch_.resize(std::max<size_t>(scratch_.size(), slot * kAhead));
+  std::vector<const void*> sources[kAhead];
+  const auto gather = [&](uint64_t k, std::vector<Message>& messages) {
+    std::byte* room = scratch_.data() + (k % kAhead) * slot;
+    const auto node = [&](size_t j, size_t at) {
+      return static_cast<const char*>(call.mine[j]) + (k * chunk + runs_of(k)[at]) * width;
+    };
+    sources[k % kAhead].clear();
+    for (size_t at = 0; at < round.active.size(); ++at) {
+      const int member = round.active[at];
+      for (size_t j = 0; j < call.mine.size() && member != index_ && bytes_at(k, at) != 0; ++j)
+        messages.push_back(to(member, node(j, at), bytes_at(k, at)));
       for (size_t j = 0; j < call.nodes[member].size(); ++j) {
-        if (member == index_) {
-          sources.push_back(static_cast<const char*>(call.mine[j]) + (lo + runs[me]) * width);
-          continue;
-        }
-        if (my_bytes != 0) messages.push_back(from(member, room, my_bytes));
-        sources.push_back(room);
-        room += my_bytes;
+        if (member != index_ && bytes_at(k, me) != 0)
+          messages.push_back(from(member, room, bytes_at(k, me)));
+        sources[k % kAhead].push_back(member == index_ ? static_cast<const void*>(node(j, me))
+                                                       : room);
+        if (member != index_) room += bytes_at(k, me);
       }
     }
-    exchange(messages, round.timeout);
-    const std::vector<void*> target = {part.slice(runs[me], 0).data};
+  };
+  const auto reduce = [&](uint64_t k) {
+    const auto runs = runs_of(k);
+    const std::vector<void*> target = {part_of(k).slice(runs[me], 0).data};
     horon::reduce_tree({.dtype = call.dtype,
                         .divisor = call.divisor,
                         .steps = steps,
-                        .in = sources,
+                        .in = sources[k % kAhead],
                         .out = target,
                         .count = runs[me + 1] - runs[me]});
-    spread(round, part, runs);
-  }
+  };
+  run({.chunks = (call.out.count + chunk - 1) / chunk,
+       .gather = gather,
+       .reduce = reduce,
+       .spread =
+           [&](uint64_t k, std::vector<Message>& messages) {
+             spread(round, part_of(k), runs_of(k), messages);
+           }},
+      round.timeout);
 }
 
 }  // namespace horon

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,19 +42,36 @@ class P2pChannel final : public Channel {
   void reduce_tree(const Round& round, const TreeCall& call) override;
 
  private:
+  // An operation in chunks: chunk k of every contributor is gathered (messages appended to a list),
+  // reduced, and the result spread to all. While one is reduced the next ones are on their way;
+  // kAhead of them at most, so the k-th may use the memory of the (k - kAhead)-th.
+  struct Pipeline {
+    uint64_t chunks = 0;
+    std::function<void(uint64_t k, std::vector<Message>& messages)> gather;
+    std::function<void(uint64_t k)> reduce;
+    std::function<void(uint64_t k, std::vector<Message>& messages)> spread;
+  };
+  static constexpr uint64_t kAhead = 2;
+  void run(const Pipeline& pipeline, Milliseconds timeout);
   // Runs the messages on this channel's stream; errors as Transport::exchange.
   void exchange(const std::vector<Message>& messages, Milliseconds timeout);
+  uint64_t chunk_elements(DType dtype, size_t contributors) const;
   Message to(int member, const void* data, uint64_t bytes) const;
   Message from(int member, void* data, uint64_t bytes) const;
   void reduce_in_one_shot(const Round& round, BufferView data, ReduceOp op);
   void reduce_in_two_shots(const Round& round, BufferView data, ReduceOp op);
-  // `out` may be inside `in`: only this member's own segment is written, after everything was sent.
-  void reduce_segments(const Round& round, BufferView in, BufferView out,
-                       std::span<const uint64_t> offsets, ReduceOp op);
+  // Messages that bring all members' `mine` to us, into `room`, and ours to the others: `theirs` of
+  // member k. `sources` become their places, in the order of the members.
+  void gather_parts(const Round& round, const BufferView& mine,
+                    const std::function<BufferView(int member)>& theirs, std::byte* room,
+                    std::vector<const void*>& sources, std::vector<Message>& messages) const;
+  static void reduce_sources(const Round& round, std::span<const void* const> sources,
+                             BufferView out, ReduceOp op);
   void broadcast_by_tree(const Round& round, BufferView data, int root);
   void broadcast_by_scatter(const Round& round, BufferView data, int root);
-  // Sends the owners' ranges of `out` to all members.
-  void spread(const Round& round, BufferView out, std::span<const uint64_t> runs);
+  // Messages that bring the owners' ranges of `out` to all members.
+  void spread(const Round& round, BufferView out, std::span<const uint64_t> runs,
+              std::vector<Message>& messages) const;
 
   std::shared_ptr<Transport> transport_;
   std::vector<int> members_;

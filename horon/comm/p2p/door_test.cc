@@ -105,14 +105,15 @@ TEST(Door, UnauthenticatedConnectionsNeitherEnterNorBlockARank) {
   std::vector<Fd> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(start_connect(at.host, at.port));
   EXPECT_EQ(try_door(at, "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"), "");
-  EXPECT_EQ(try_door(at, std::string(32, '\0')), "");
+  EXPECT_EQ(try_door(at, std::string(36, '\0')), "");
   // One who knows the language but not the key is answered once and then let go.
-  const std::string hello = "HORONd1\n" + Packer().u32(2).u32(0).take() + random_bytes(16);
+  const std::string hello = "HORONd2\n" + Packer().u32(2).u32(0).u32(0).take() + random_bytes(16);
   for (int i = 0; i < 100; ++i) {
     const std::string answer = try_door(at, hello + random_bytes(32));
     EXPECT_EQ(answer.size(), 48U);  // its proof, and no welcome behind it
   }
-  const std::string impostor = "HORONd1\n" + Packer().u32(0).u32(0).take() + random_bytes(16);
+  const std::string impostor =
+      "HORONd2\n" + Packer().u32(0).u32(0).u32(0).take() + random_bytes(16);
   EXPECT_EQ(try_door(at, impostor), "");
   auto two = begin(2, 3, store);
   std::vector<std::vector<Fd>> links;

@@ -16,6 +16,7 @@ constexpr const char* kKey = "failure";
 constexpr const char* kClaim = "failure-claim";
 
 std::string waiting_key(int rank) { return fmt::format("waiting/{}", rank); }
+std::string goodbye_key(int rank) { return fmt::format("left/{}", rank); }
 
 }  // namespace
 
@@ -28,7 +29,7 @@ std::optional<Failure> read_failure(const std::string& text) {
   const std::vector<std::string> words = split(text, ' ');
   if (words.size() != 3) return std::nullopt;
   Failure failure;
-  failure.kind = static_cast<FailureKind>(parse_integer(words[0], "failure", 1, 4));
+  failure.kind = static_cast<FailureKind>(parse_integer(words[0], "failure", 1, 5));
   failure.after = Milliseconds(parse_integer(words[1], "failure", 0, kNoLimit.count()));
   for (const std::string& rank : split(words[2], ',')) {
     failure.ranks.push_back(static_cast<int>(parse_integer(rank, "failure", 0, 1 << 20)));
@@ -102,6 +103,33 @@ std::optional<Failure> FailureBoard::look(Milliseconds patience) {
     return failure_;
   } catch (const std::exception&) {  // nothing posted in time, or no store left to ask
     return seen();
+  }
+}
+
+void FailureBoard::say_goodbye() {
+  if (!store_) return;
+  try {
+    store_->set(goodbye_key(rank_), "1", Deadline::after(std::chrono::seconds(1)));
+  } catch (const std::exception&) {  // the store is gone; so are the others
+  }
+}
+
+bool FailureBoard::has_left(int rank) {
+  if (!store_) return false;
+  try {
+    store_->get(goodbye_key(rank), Deadline::after(Milliseconds(0)));
+    return true;
+  } catch (const std::exception&) {  // no such key, or no store left to ask
+    return false;
+  }
+}
+
+void FailureBoard::report_broken(int peer) {
+  if (look(Milliseconds(0))) return;
+  if (has_left(peer)) {
+    report({FailureKind::kLeft, {peer}});
+  } else if (!look(Milliseconds(300))) {  // nobody says who it was: whose connection broke
+    report({FailureKind::kLost, {peer}});
   }
 }
 

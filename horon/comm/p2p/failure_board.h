@@ -32,6 +32,12 @@ class FailureBoard {
   std::vector<int> find_culprits(const std::vector<int>& peers);
   // Reads what others posted, waiting up to `patience`.
   std::optional<Failure> look(Milliseconds patience);
+  // Says that this rank closes its communicator: that its process ends later is no failure.
+  void say_goodbye();
+  bool has_left(int rank);
+  // Records that the connection with `peer` broke; what others posted stands, and a peer that has
+  // said goodbye has left.
+  void report_broken(int peer);
   // Throws the recorded failure as PeerLostError or TimeoutError.
   [[noreturn]] void raise(const std::string& doing) const;
 

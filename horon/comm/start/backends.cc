@@ -16,7 +16,9 @@
 #include "horon/comm/p2p/channel.h"
 #include "horon/comm/shared/channel.h"
 #include "horon/comm/shared/local.h"
+#include "horon/comm/shared/shared_region.h"
 #include "horon/comm/shared/shm.h"
+#include "horon/comm/tcp/tcp_transport.h"
 
 namespace horon {
 namespace {
@@ -59,6 +61,23 @@ std::shared_ptr<Transport> make_gloo(const BackendSetup& setup) {
                              setup.store);
 }
 
+std::shared_ptr<Transport> make_tcp(const BackendSetup& setup) {
+  const JobSettings& job_settings = setup.job_settings;
+  return make_tcp_transport(
+      {.rank = setup.topology.rank,
+       .size = setup.topology.size,
+       .host_id = setup.host,
+       .interface = job_settings.text("interface"),
+       .one_host = setup.topology.is_one_host(),
+       .start_timeout = job_settings.duration("start_timeout"),
+       .is_private = job_settings.text("wire") != "plain",
+       .key_bytes = job_settings.bytes("wire_key_bytes"),
+       .sockets = static_cast<int>(job_settings.integer("tcp_sockets")),
+       .congestion = job_settings.text("tcp_congestion"),
+       .spin = shared::spin_time(job_settings.text("spin"), setup.topology.local_size)},
+      setup.store, setup.log);
+}
+
 std::shared_ptr<Transport> make_mpi(const BackendSetup& setup) {
   MpiOptions options{.flavour = "",
                      .rank = setup.topology.rank,
@@ -69,9 +88,10 @@ std::shared_ptr<Transport> make_mpi(const BackendSetup& setup) {
 
 std::shared_ptr<Transport> make_cross(const BackendSetup& setup) {
   const std::string& wanted = setup.job_settings.text("cross_backend");
+  if (wanted == "tcp") return make_tcp(setup);
   if (wanted == "gloo") return make_gloo(setup);
   if (wanted == "mpi") return make_mpi(setup);
-  return mpi_flavour_of_environment().empty() ? make_gloo(setup) : make_mpi(setup);
+  return mpi_flavour_of_environment().empty() ? make_tcp(setup) : make_mpi(setup);
 }
 
 }  // namespace
@@ -80,7 +100,7 @@ std::vector<std::string> backend_names() { return job_setting_words("backend"); 
 
 std::vector<Published> published_algorithms(const JobSettings& job_settings) {
   return {{"self, local, shm", "", shared::SharedChannel::algorithms(inline_bytes(job_settings))},
-          {"gloo, mpi", "", P2pChannel::algorithms()},
+          {"tcp, gloo, mpi", "", P2pChannel::algorithms()},
           {"hier", "", hier_algorithms()},
           {"nccl",
            has_nccl(job_settings) ? "besides those of the backend that it is around"
@@ -133,6 +153,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendSetu
                         setup.topology.hosts.size()));
     return make_shm(setup, "shm");
   }
+  if (name == "tcp") return make_p2p_backend(make_tcp(setup));
   if (name == "gloo") return make_p2p_backend(make_gloo(setup));
   if (name == "mpi") return make_p2p_backend(make_mpi(setup));
   if (name == "hier")

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "horon/comm/tcp/piece.h"
+#include "horon/net/link.h"
+
+namespace horon::tcp {
+
+// What comes from one peer: finds each frame's place. Bytes of a stream for which nothing is posted
+// yet are kept, at most kUnposted of them. A frame that is not in its place (beyond the credit,
+// twice, across two messages) throws Error: no peer of ours sends it. Pure: no sockets, no threads.
+class Inbox final : public FrameSink {
+ public:
+  struct Events {
+    std::function<void(Piece&)> moved;  // some of it has come, perhaps all
+    std::function<void(uint64_t stream, uint64_t offset)> credit;  // from the peer
+    std::function<void()> leave;
+  };
+  explicit Inbox(Events events) : events_(std::move(events)) {}
+
+  // The next message of the piece's stream goes there. What has come already is moved at once.
+  void post(uint64_t stream, Piece& piece);
+  // The credit to tell the peer now; nothing if it has enough for a while.
+  std::optional<uint64_t> due_credit(uint64_t stream);
+  void close(uint64_t stream) { streams_.erase(stream); }
+
+  std::byte* place(const FrameHeader& header) override;
+  void arrived(const FrameHeader& header) override;
+
+ private:
+  struct Kept {
+    std::vector<std::byte> data;
+    bool is_complete = false;
+  };
+  struct Stream {
+    std::deque<Piece*> posted;          // not complete, by offset
+    uint64_t posted_end = 0;            // offset behind the last message that was posted
+    uint64_t told = kUnposted;          // credit that the peer has
+    uint64_t claimed = 0;               // all frames before this have come or are coming
+    std::map<uint64_t, uint64_t> gaps;  // begin and end of what is claimed behind a gap
+    std::map<uint64_t, Kept> kept;      // by offset: came before it was posted
+  };
+  static constexpr size_t kMostStreams = 1U << 16;
+
+  static void claim(Stream& stream, uint64_t begin, uint64_t end);
+  // The posted message with all of these bytes; null if they are in none.
+  static Piece* piece_at(const Stream& stream, uint64_t begin, uint64_t end);
+  void add(Stream& stream, Piece& piece, uint64_t bytes);
+  void control(const FrameHeader& header);
+
+  Events events_;
+  std::map<uint64_t, Stream> streams_;
+};
+
+}  // namespace horon::tcp

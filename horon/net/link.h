@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horon/base/fd.h"
+#include "horon/net/seal.h"
+
+// A proven TCP connection that carries frames, encrypted or plain.
+namespace horon {
+
+// What the users of a link say about a payload. Their meaning is theirs; a link only checks sizes.
+struct FrameHeader {
+  uint64_t stream = 0;
+  uint64_t offset = 0;
+  uint32_t bytes = 0;  // of the payload
+  uint32_t kind = 0;
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+struct Frame {
+  FrameHeader header;
+  const std::byte* data = nullptr;
+};
+
+// Receives the frames of a link.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  // The memory for a payload of header.bytes. Its contents mean nothing before arrived(). Throws
+  // Error for a frame that was not to be expected: the link is then of no more use.
+  virtual std::byte* place(const FrameHeader& header) = 0;
+  // The payload is complete and, on an encrypted link, verified.
+  virtual void arrived(const FrameHeader& header) = 0;
+};
+
+// The secrets of an encrypted link, one for each direction, 32 bytes.
+struct LinkSecrets {
+  std::string outgoing;
+  std::string incoming;
+  uint64_t records_per_key = kRecordsPerKey;
+  static constexpr uint64_t kRecordsPerKey = 1U << 18;  // 64 GB of the longest records
+};
+
+// Frames travel in records. A record is one long frame, which goes from and to the callers' memory
+// with no copy in between (but for the encryption), or several short ones. Nothing blocks. Errors
+// are final: IoError if the connection is gone, Error if what came was damaged or is no record of
+// ours. One thread at a time.
+class Link {
+ public:
+  static constexpr size_t kShortBytes = 16U << 10;          // of all frames in a shared record
+  static constexpr size_t kMostBytes = (256U << 10) - 64;   // of the payload of a long frame
+  static constexpr size_t kOverhead = sizeof(FrameHeader);  // of a frame in a record
+
+  // `secrets`: absent on a plain link. The socket is non-blocking, with nothing read or written.
+  Link(Fd socket, const std::optional<LinkSecrets>& secrets);
+  int fd() const { return socket_.get(); }
+  bool is_private() const { return sealer_ != nullptr; }
+
+  // True while a record is not fully written.
+  bool is_sending() const { return out_at_ < out_end_ || tail_at_ < tail_.size(); }
+  // Begins the next record: one frame of at most kMostBytes, or several that together, with
+  // kOverhead each, are at most kShortBytes. Their memory is read until is_sending() ends.
+  void begin(std::span<const Frame> frames);
+  // Writes what the socket takes; true if the record is out.
+  bool send_some();
+
+  // Reads what is there, up to about `budget` bytes, and passes it on; the number of bytes read.
+  size_t receive(FrameSink& sink, size_t budget);
+
+  // Seconds spent with encryption.
+  double seconds_sealing() const { return seconds_sealing_; }
+
+ private:
+  enum class Await { kWord, kShortBody, kLongHeader, kLongBody, kTag };
+
+  void append(const void* data, size_t bytes);
+  size_t read_more(size_t budget);
+  // Handles what was read; false if more is needed.
+  bool advance(FrameSink& sink);
+  void begin_record(uint32_t word);
+  void deliver_short(FrameSink& sink);
+  void begin_long(FrameSink& sink);
+  void take_long();
+  size_t held() const { return in_end_ - in_begin_; }
+  const std::byte* held_bytes() const { return in_.get() + in_begin_; }
+
+  Fd socket_;
+  std::unique_ptr<Seal> sealer_;
+  std::unique_ptr<Seal> opener_;
+  double seconds_sealing_ = 0;
+
+  std::unique_ptr<std::byte[]> out_;  // the record, or its beginning
+  size_t out_at_ = 0;
+  size_t out_end_ = 0;
+  std::span<const std::byte> tail_;  // plain long frames: the caller's memory
+  size_t tail_at_ = 0;
+
+  std::unique_ptr<std::byte[]> in_;  // read and not yet handled
+  size_t in_begin_ = 0;
+  size_t in_end_ = 0;
+  Await await_ = Await::kWord;
+  size_t wanted_ = sizeof(uint32_t);  // bytes of what is awaited
+  FrameHeader header_;                // of the long frame that is coming
+  std::byte* place_ = nullptr;        // and where it goes
+  size_t place_at_ = 0;
+  std::vector<std::byte> opened_;  // a short record, decrypted
+};
+
+}  // namespace horon
