@@ -228,8 +228,8 @@ class SizeRun {
 }  // namespace
 
 std::vector<std::string> contender_names() {
-  return {"floor",   "shm",  "shm_plain", "exact", "shm_f16", "shm_bf16",
-          "shm_max", "tcp", "tcp_plain", "gloo", "mpi",       "hier",  "raw_mpi", "raw_gloo"};
+  return {"floor", "shm",       "shm_plain", "exact", "shm_f16", "shm_bf16", "shm_max",
+          "tcp",   "tcp_plain", "gloo",      "mpi",   "hier",    "raw_mpi",  "raw_gloo"};
 }
 
 void run_all_reduce_rank(const RankOptions& options) {

@@ -137,8 +137,8 @@ JobSettings settings_of_ranks(const launch::JobPlan& plan) {
 void check_backend(const JobSettings& job_settings, const launch::JobPlan& plan, bool through_mpi) {
   const std::string& backend = job_settings.text("backend");
   const bool one_host = plan.hosts.size() == 1 || !job_settings.text("host_id").empty();
-  require(backend != "self" || plan.places.size() == 1,
-          fmt::format("--backend self is for one rank, this job has {}", plan.places.size()));
+  require(backend != "self" || plan.placements.size() == 1,
+          fmt::format("--backend self is for one rank, this job has {}", plan.placements.size()));
   require(backend != "local", "--backend local is for ranks that are threads; take shm");
   require(
       backend != "shm" || one_host,
@@ -201,7 +201,7 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   plan.hosts = find_hosts(flags);
   int slots = 0;
   for (const launch::Host& host : plan.hosts) slots += host.slots;
-  plan.places = launch::assign_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
+  plan.placements = launch::assign_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
   plan.command = globals.command;
   plan.folder =
       flags.workdir.empty() ? fs::current_path().string() : fs::absolute(flags.workdir).string();
@@ -223,7 +223,7 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   plan.port = flags.port;
   plan.bind = !flags.no_bind;
   const bool colour = !process_env("NO_COLOR").has_value();
-  plan.output = {static_cast<int>(plan.places.size()), colour && isatty(STDOUT_FILENO) == 1,
+  plan.output = {static_cast<int>(plan.placements.size()), colour && isatty(STDOUT_FILENO) == 1,
                  colour && isatty(STDERR_FILENO) == 1, flags.timestamps, flags.output_folder};
   check_backend(settings_of_ranks(plan), plan, flags.mpi);
   plan.log_level =

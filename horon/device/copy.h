@@ -23,7 +23,7 @@ struct CopyJob {
 };
 // Runs all copies, which must be on one device: host memory with several threads if worthwhile,
 // device memory with device copies.
-void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& place = {},
+void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& device = {},
               DeviceRuntime* runtime = nullptr, bool is_ready = false);
 
 }  // namespace horon

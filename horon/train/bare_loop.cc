@@ -10,7 +10,7 @@ namespace horon::train {
 
 struct BareLoop::State {
   ModelShape shape;
-  torch::Device place{torch::kCPU};
+  torch::Device device{torch::kCPU};
   bool computes_in_bf16 = false;
   std::shared_ptr<Model> model;
   std::unique_ptr<torch::optim::SGD> optimizer;  // null: it is in
@@ -18,11 +18,11 @@ struct BareLoop::State {
 
   torch::Tensor run(const torch::Tensor& x) const {
     if (!computes_in_bf16) return model->forward(x);
-    at::autocast::set_autocast_enabled(place.type(), true);
-    at::autocast::set_autocast_dtype(place.type(), at::kBFloat16);
+    at::autocast::set_autocast_enabled(device.type(), true);
+    at::autocast::set_autocast_dtype(device.type(), at::kBFloat16);
     const torch::Tensor logits = model->forward(x).to(torch::kFloat32);
     at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(place.type(), false);
+    at::autocast::set_autocast_enabled(device.type(), false);
     return logits;
   }
 };
@@ -40,11 +40,11 @@ BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape, Device de
     at::globalContext().setDeterministicCuDNN(true);
     at::globalContext().setBenchmarkCuDNN(false);
     at::globalContext().setAllowTF32CuDNN(false);
-    state.place = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
+    state.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
   }
   torch::manual_seed(config.seed);
   state.model = make_model(config.model, shape);
-  state.model->to(state.place);
+  state.model->to(state.device);
   {
     torch::NoGradGuard guard;
     for (auto& parameter : state.model->parameters())
@@ -74,11 +74,11 @@ void BareLoop::compute(const Replica::Samples& samples) {
       torch::from_blob(
           const_cast<float*>(samples.pixels),
           {count, state.shape.channels, state.shape.image_size, state.shape.image_size},
-          torch::TensorOptions().dtype(torch::kFloat32).device(state.place))
+          torch::TensorOptions().dtype(torch::kFloat32).device(state.device))
           .contiguous(torch::MemoryFormat::ChannelsLast);
   const torch::Tensor labels =
       torch::from_blob(const_cast<int64_t*>(samples.labels.data()), {count}, torch::kInt64)
-          .to(state.place);
+          .to(state.device);
   state.model->train();
   state.shared ? state.shared->zero_grad() : state.optimizer->zero_grad();
   torch::nn::functional::cross_entropy(state.run(x), labels).backward();

@@ -52,7 +52,7 @@ class TrainingRun {
   TrainResult run() {
     Screen screen(rank_ == 0);
     begin(screen);
-    const Trainee trainee{*replica_, *optimizer_, job_.place};
+    const Trainee trainee{*replica_, *optimizer_, job_.accelerator};
     Moment moment{config_, rank_, ranks_, runtime_.world(), trainee, state_, screen, total_steps_};
     moment.result.model_dir = config_.model_dir;
     moment.go_on = job_.program.empty()
@@ -121,7 +121,7 @@ class TrainingRun {
     batch_ = global_batch(config_, ranks_);
     config_.batch_size = batch_;
     config_.batch_size_per_replica = 0;
-    config_.device = job_.place.is_cpu() ? DeviceChoice::kCpu : DeviceChoice::kCuda;
+    config_.device = job_.accelerator.is_cpu() ? DeviceChoice::kCpu : DeviceChoice::kCuda;
     if (config_.reduction == Reduction::kExact && config_.threads_per_rank == 0)
       config_.threads_per_rank = 1;
   }
@@ -146,15 +146,15 @@ class TrainingRun {
     threads_ = threads_for(config_, job_.session.topology(), job_.replicas_here);
     Replica::Options options;
     options.threads = threads_;
-    options.device = job_.place.device;
+    options.device = job_.accelerator.device;
     if (job_.ingredients != nullptr) options.model = job_.ingredients->model;
     replica_.emplace(config_, data_.shape, options);
     if (options.model && config_.model == TrainConfig{}.model)
       config_.model = replica_->type_name();  // a name of the program's own stays
-    sync_ = make_sync(config_, runtime_, *replica_, job_.place);
+    sync_ = make_sync(config_, runtime_, *replica_, job_.accelerator);
     const bool own = job_.ingredients != nullptr && job_.ingredients->optimizer;
-    optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.place)
-                     : make_optimizer(config_, sync_->slices(), job_.place);
+    optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.accelerator)
+                     : make_optimizer(config_, sync_->slices(), job_.accelerator);
     require(optimizer_ != nullptr, "optimizer_fn gave no optimizer");
   }
 
@@ -208,8 +208,8 @@ class TrainingRun {
         "steps; {} reduction\n{}",
         config_.model, replica_->parameter_count(), config_.dataset, describe_data(data_),
         describe_rate(config_), ranks_, runtime_.world().backend(), threads_,
-        name_of(job_.place.device), batch_, static_cast<double>(batch_) / ranks_, total_steps_,
-        get_field(config_, "reduction"),
+        name_of(job_.accelerator.device), batch_, static_cast<double>(batch_) / ranks_,
+        total_steps_, get_field(config_, "reduction"),
         state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
   }
 
@@ -262,7 +262,7 @@ class TrainingRun {
       snapshot.optimizer.clear();              // of whatever optimizer
       share_.samples = snapshot.data.samples;  // to say which epoch it is of
     }
-    restore(snapshot, state_, {*replica_, *optimizer_, job_.place});
+    restore(snapshot, state_, {*replica_, *optimizer_, job_.accelerator});
   }
 
   std::vector<std::string> changes_since(const Snapshot& snapshot) const {
@@ -311,8 +311,8 @@ class TrainingRun {
     options.threads = static_cast<int>(std::max<uint64_t>(config_.input_threads, 1));
     options.max_corrupt_records = config_.max_corrupt_records;
     options.prefetch = 2 + static_cast<int>(config_.backward_passes_per_step);
-    options.device = job_.place.runtime;
-    options.device_index = job_.place.device.index;
+    options.device = job_.accelerator.runtime;
+    options.device_index = job_.accelerator.device.index;
     return options;
   }
 
@@ -334,7 +334,7 @@ class TrainingRun {
     } else {
       Pipeline pipeline(options);
       TrainStep step({config_, *replica_, *optimizer_, *sync_, callbacks_, pipeline, state_,
-                      length_, share_, job_.place, job_.stop});
+                      length_, share_, job_.accelerator, job_.stop});
       while (!moment.is_last) {
         step.run(moment);
         seen += moment.sums.score.count;

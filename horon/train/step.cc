@@ -69,7 +69,7 @@ void TrainStep::run(Moment& moment) {
   moment.ends_epoch = input.after.epoch != state.position.epoch;
   state.position = input.after;
   ++state.step;
-  if (is_flipped(moment.rank, state.step) && parts_.place.is_cpu())
+  if (is_flipped(moment.rank, state.step) && parts_.accelerator.is_cpu())
     parts_.replica.parameters()[0].data[0] *= 2;
   moment.epoch = epoch();
   moment.loss = moment.sums.score.loss / std::max(moment.sums.score.count, 1.0);
@@ -101,7 +101,7 @@ StepPlan::Pass TrainStep::pass_of(const Batch& batch, int rank, int ranks) const
   uint64_t number = cut(parts, static_cast<uint64_t>(ranks), static_cast<uint64_t>(rank)).first;
   const uint64_t each = batch.count() == 0 ? 0 : batch.pixels.count / batch.count();
   auto* pixels = static_cast<float*>(batch.pixels.data);
-  if (is_poisoned(rank, step + 1) && parts_.place.is_cpu() && batch.count() > 0)
+  if (is_poisoned(rank, step + 1) && parts_.accelerator.is_cpu() && batch.count() > 0)
     pixels[0] = std::numeric_limits<float>::quiet_NaN();
   StepPlan::Pass pass;
   pass.samples = batch.global_count;

@@ -29,7 +29,7 @@ class TrainStep {
     RunState& state;
     const RunLength& length;
     BatchOptions share;         // how batches are split into shards
-    Accelerator place;          // the replica's
+    Accelerator accelerator;    // the replica's
     std::stop_token stop = {};  // requested when a signal arrived
   };
   explicit TrainStep(const Parts& parts) : parts_(parts) {}

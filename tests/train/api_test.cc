@@ -187,8 +187,10 @@ TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
       config.max_number_of_steps = stop;
       Ingredients ingredients;
       ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
-      ingredients.optimizer = [config](std::span<const Slice> slices, const Accelerator& place) {
-        return make_batch_gradients(make_optimizer(config, slices, place), 2, slices, place);
+      ingredients.optimizer = [config](std::span<const Slice> slices,
+                                       const Accelerator& accelerator) {
+        return make_batch_gradients(make_optimizer(config, slices, accelerator), 2, slices,
+                                    accelerator);
       };
       result = train_on(1, config, ingredients);
     }
@@ -303,11 +305,12 @@ TEST(Trainer, RunTakesFunctionsAsMoxingDid) {
     return open_dataset(request);
   };
   const auto model_fn = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
-  const auto optimizer_fn = [](std::span<const Slice> slices, const Accelerator& place) {
+  const auto optimizer_fn = [](std::span<const Slice> slices, const Accelerator& accelerator) {
     TrainConfig config;
     config.optimizer = OptimizerKind::kAdam;
     config.weight_decay = 0;
-    return make_batch_gradients(make_optimizer(config, slices, place), 2, slices, place);
+    return make_batch_gradients(make_optimizer(config, slices, accelerator), 2, slices,
+                                accelerator);
   };
   const TrainResult first = run(input_fn, model_fn, optimizer_fn, arguments);
   EXPECT_EQ(first.steps, 12U);
