@@ -199,7 +199,7 @@ void download(DownloadFlags flags) {
 }
 
 struct ShardFlags {
-  BatchOptions share;
+  BatchOptions batching;
   int ranks = 4;
   uint64_t epochs = 1;
   uint64_t seed = 0;
@@ -212,9 +212,10 @@ void explain_way(const std::string& name, const ShardFlags& flags) {
   const SplitMethod way = parse_split_method(name);
   std::cout << fmt::format("\n{}\n", name);
   for (uint64_t epoch = 0; epoch < flags.epochs; ++epoch) {
-    std::vector<uint32_t> times(flags.share.samples);
+    std::vector<uint32_t> times(flags.batching.samples);
     for (int rank = 0; rank < flags.ranks; ++rank) {
-      const auto samples = samples_of_rank(way, flags.share, epoch, flags.seed, rank, flags.ranks);
+      const auto samples =
+          samples_of_rank(way, flags.batching, epoch, flags.seed, rank, flags.ranks);
       for (const uint64_t sample : samples) ++times[sample];
       const auto few = std::span(samples).first(std::min<size_t>(samples.size(), 6));
       if (rank < 8)
@@ -227,16 +228,16 @@ void explain_way(const std::string& name, const ShardFlags& flags) {
         std::count_if(times.begin(), times.end(), [](uint32_t n) { return n > 1; });
     std::cout << fmt::format(
         "  epoch {}: of {} samples {} are missed ({:.1f} %), {} are read more than once\n", epoch,
-        flags.share.samples, missed,
+        flags.batching.samples, missed,
         100.0 * static_cast<double>(missed) /
-            static_cast<double>(std::max<uint64_t>(flags.share.samples, 1)),
+            static_cast<double>(std::max<uint64_t>(flags.batching.samples, 1)),
         repeated);
   }
 }
 
 void explain_shards(const ShardFlags& flags) {
-  std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.share.samples,
-                           flags.share.batch, flags.ranks);
+  std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.batching.samples,
+                           flags.batching.batch, flags.ranks);
   const std::vector<std::string> ways =
       flags.way.empty() ? split_method_names() : std::vector<std::string>{flags.way};
   for (const std::string& name : ways) explain_way(name, flags);
@@ -344,14 +345,15 @@ void add_data_command(CLI::App& app, Globals& globals) {
       "shard", "Shows which rank reads what, with Horon's and other programs' methods");
   shard->add_flag("--explain", flags->explains, "show which rank reads what (the default)");
   constexpr uint64_t kMostShown = 100'000'000;
-  add_count(*shard, "--samples", flags->share.samples, 1, kMostShown)->required();
-  add_count(*shard, "--batch_size", flags->share.batch, 1, kMostShown,
+  add_count(*shard, "--samples", flags->batching.samples, 1, kMostShown)->required();
+  add_count(*shard, "--batch_size", flags->batching.batch, 1, kMostShown,
             "global batch size, of all ranks together")
       ->required();
   shard->add_option("--ranks", flags->ranks)->check(CLI::Range(1, 4096))->capture_default_str();
   add_count(*shard, "--epochs", flags->epochs, 1, 10'000)->capture_default_str();
   add_seed(*shard, flags->seed);
-  shard->add_flag("--drop_remainder", flags->share.drops_remainder, "skip the last, short batch");
+  shard->add_flag("--drop_remainder", flags->batching.drops_remainder,
+                  "skip the last, short batch");
   shard->add_option("--way", flags->way,
                     fmt::format("one of {}; default: all", fmt::join(split_method_names(), ", ")));
   shard->callback([flags] { explain_shards(*flags); });

@@ -20,8 +20,8 @@ double number(const std::string& text, const std::string& whole) {
   return *value;
 }
 
-double between(double from, double to, double share, bool exponential) {
-  return exponential ? from * std::pow(to / from, share) : from + (to - from) * share;
+double between(double from, double to, double fraction, bool exponential) {
+  return exponential ? from * std::pow(to / from, fraction) : from + (to - from) * fraction;
 }
 
 }  // namespace
@@ -116,12 +116,12 @@ double Schedule::at(double epoch) const {
   }
   if (epoch < warmup_) return between(start_, rate_, epoch / warmup_, warms_exponentially_);
   // What is left after the warm-up is the whole of the decay.
-  const double share =
+  const double fraction =
       epochs_ > warmup_ ? std::clamp((epoch - warmup_) / (epochs_ - warmup_), 0.0, 1.0) : 1.0;
   if (shape_ == RateShape::kCosine)
-    return end_ + (rate_ - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
+    return end_ + (rate_ - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * fraction));
   if (shape_ == RateShape::kPolynomial)
-    return end_ + (rate_ - end_) * std::pow(1.0 - share, power_);
+    return end_ + (rate_ - end_) * std::pow(1.0 - fraction, power_);
   return rate_;
 }
 

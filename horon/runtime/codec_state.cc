@@ -139,9 +139,9 @@ CodecStates deal_codec_states(std::span<const CodecStates> kept, int rank, int r
       for (size_t i = 0; i < sum.arrays.size(); ++i) sum.arrays[i] += one.arrays[i];
     }
   }
-  CodecStates share;
-  for (const auto& [tensor, sum] : sums) share[tensor] = pack(sum);
-  return share;
+  CodecStates mine;
+  for (const auto& [tensor, sum] : sums) mine[tensor] = pack(sum);
+  return mine;
 }
 
 std::vector<CodecStates> gather_codec_states(Communicator& comm, const CodecStates& mine) {

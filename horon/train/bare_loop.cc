@@ -13,8 +13,8 @@ struct BareLoop::State {
   torch::Device device{torch::kCPU};
   bool computes_in_bf16 = false;
   std::shared_ptr<Model> model;
-  std::unique_ptr<torch::optim::SGD> optimizer;  // null: it is in
-  std::unique_ptr<DistributedOptimizer> shared;  // null: there is no session
+  std::unique_ptr<torch::optim::SGD> optimizer;   // null: it is in
+  std::unique_ptr<DistributedOptimizer> wrapped;  // null: there is no session
 
   torch::Tensor run(const torch::Tensor& x) const {
     if (!computes_in_bf16) return model->forward(x);
@@ -57,14 +57,14 @@ BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape, Device de
                                      .nesterov(config.nesterov)
                                      .weight_decay(config.weight_decay));
   if (session != nullptr)
-    state.shared = std::make_unique<DistributedOptimizer>(*session, std::move(state.optimizer),
-                                                          state.model->named_parameters());
+    state.wrapped = std::make_unique<DistributedOptimizer>(*session, std::move(state.optimizer),
+                                                           state.model->named_parameters());
 }
 BareLoop::~BareLoop() = default;
 
 void BareLoop::step(const Replica::Samples& samples) {
   compute(samples);
-  state_->shared ? state_->shared->step() : void(state_->optimizer->step());
+  state_->wrapped ? state_->wrapped->step() : void(state_->optimizer->step());
 }
 
 void BareLoop::compute(const Replica::Samples& samples) {
@@ -80,9 +80,9 @@ void BareLoop::compute(const Replica::Samples& samples) {
       torch::from_blob(const_cast<int64_t*>(samples.labels.data()), {count}, torch::kInt64)
           .to(state.device);
   state.model->train();
-  state.shared ? state.shared->zero_grad() : state.optimizer->zero_grad();
+  state.wrapped ? state.wrapped->zero_grad() : state.optimizer->zero_grad();
   torch::nn::functional::cross_entropy(state.run(x), labels).backward();
-  if (state.shared) state.shared->synchronize();
+  if (state.wrapped) state.wrapped->synchronize();
 }
 
 TensorMap BareLoop::state() const {

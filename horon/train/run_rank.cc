@@ -28,10 +28,10 @@ int threads_for(const TrainConfig& config, const Topology& topology, int replica
   if (config.threads_per_rank > 0) return static_cast<int>(config.threads_per_rank);
   const int mine = static_cast<int>(usable_cores().size());
   const int machine = static_cast<int>(std::thread::hardware_concurrency());
-  // Bound to a share of the cores already, or not.
-  const int share =
+  // Bound to some of the cores already, or not.
+  const int threads =
       mine < machine ? mine / replicas_here : machine / std::max(topology.local_size, 1);
-  return std::max(share, 1);
+  return std::max(threads, 1);
 }
 
 class TrainingRun {
@@ -137,8 +137,8 @@ class TrainingRun {
       throw UsageError(fmt::format("{} has {} sample(s): batch norm needs at least {}",
                                    config_.dataset, data_.train->size(), kSmallestShard));
     const bool exact = config_.reduction == Reduction::kExact;
-    share_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
-              config_.drop_remainder, kSmallestShard};
+    batching_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
+                 config_.drop_remainder, kSmallestShard};
     check_batch_parts(config_, data_.train->size(), batch_, ranks_);
   }
 
@@ -182,10 +182,10 @@ class TrainingRun {
     }
     if (config_.max_number_of_steps > 0) config_.train_epochs = 0;
     length_ = {config_.train_epochs, config_.max_number_of_steps, config_.backward_passes_per_step,
-               batches_in_epoch(share_), batch_};
+               batches_in_epoch(batching_), batch_};
     if (length_.batches == 0)
       throw UsageError(fmt::format("{} samples in batches of {}: there is no whole batch",
-                                   share_.samples, batch_));
+                                   batching_.samples, batch_));
     schedule_.emplace(config_, length_.in_epochs(), batch_);
     if (const auto idle = schedule_->idle_from())
       throw UsageError(fmt::format(
@@ -198,7 +198,7 @@ class TrainingRun {
   double epoch_of(const Position& position) const {
     return static_cast<double>(position.epoch) +
            static_cast<double>(position.next) /
-               static_cast<double>(std::max<uint64_t>(share_.samples, 1));
+               static_cast<double>(std::max<uint64_t>(batching_.samples, 1));
   }
 
   std::string describe() const {
@@ -259,8 +259,8 @@ class TrainingRun {
                                    config_.model_dir, fmt::join(changed, "\n  ")),
                        ExitCode::kConfig);
     if (job_.only_evaluates) {
-      snapshot.optimizer.clear();              // of whatever optimizer
-      share_.samples = snapshot.data.samples;  // to say which epoch it is of
+      snapshot.optimizer.clear();                 // of whatever optimizer
+      batching_.samples = snapshot.data.samples;  // to say which epoch it is of
     }
     restore(snapshot, state_, {*replica_, *optimizer_, job_.accelerator});
   }
@@ -319,7 +319,7 @@ class TrainingRun {
   void train(Moment& moment) {
     PipelineOptions options = pipeline_options(data_.train, true);
     options.batch = batch_;
-    options.shards = share_.shards;
+    options.shards = batching_.shards;
     options.smallest = kSmallestShard;
     options.drops_remainder = config_.drop_remainder;
     options.start = state_.position;
@@ -334,7 +334,7 @@ class TrainingRun {
     } else {
       Pipeline pipeline(options);
       TrainStep step({config_, *replica_, *optimizer_, *sync_, callbacks_, pipeline, state_,
-                      length_, share_, job_.accelerator, job_.stop});
+                      length_, batching_, job_.accelerator, job_.stop});
       while (!moment.is_last) {
         step.run(moment);
         seen += moment.sums.score.count;
@@ -407,7 +407,7 @@ class TrainingRun {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientSync> sync_;
   std::optional<Schedule> schedule_;
-  BatchOptions share_;
+  BatchOptions batching_;
   RunLength length_;
   uint64_t total_steps_ = 0;  // for people
   RunState state_;

@@ -97,7 +97,7 @@ TrainStep::Input TrainStep::load(int rank, int ranks) {
 StepPlan::Pass TrainStep::pass_of(const Batch& batch, int rank, int ranks) const {
   const uint64_t step = parts_.state.step;
   const uint64_t parts =
-      parts_.share.shards == 0 ? static_cast<uint64_t>(ranks) : parts_.share.shards;
+      parts_.batching.shards == 0 ? static_cast<uint64_t>(ranks) : parts_.batching.shards;
   uint64_t number = cut(parts, static_cast<uint64_t>(ranks), static_cast<uint64_t>(rank)).first;
   const uint64_t each = batch.count() == 0 ? 0 : batch.pixels.count / batch.count();
   auto* pixels = static_cast<float*>(batch.pixels.data);
@@ -120,7 +120,7 @@ double TrainStep::epoch() const {
   const Position& position = parts_.state.position;
   return static_cast<double>(position.epoch) +
          static_cast<double>(position.next) /
-             static_cast<double>(std::max<uint64_t>(parts_.share.samples, 1));
+             static_cast<double>(std::max<uint64_t>(parts_.batching.samples, 1));
 }
 
 }  // namespace horon::train

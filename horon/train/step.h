@@ -28,7 +28,7 @@ class TrainStep {
     Pipeline& input;
     RunState& state;
     const RunLength& length;
-    BatchOptions share;         // how batches are split into shards
+    BatchOptions batching;      // how batches are split into shards
     Accelerator accelerator;    // the replica's
     std::stop_token stop = {};  // requested when a signal arrived
   };
