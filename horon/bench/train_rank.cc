@@ -31,7 +31,7 @@ using train::Replica;
 using train::Shard;
 using train::TrainConfig;
 
-// A fixed batch of random pictures.
+// A fixed batch of random images.
 struct FixedBatch {
   std::vector<float> pixels;
   OwnedBuffer there;  // the same on a GPU

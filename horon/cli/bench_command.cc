@@ -165,7 +165,7 @@ void add_runtime(CLI::App& bench, Globals& globals) {
 
 void add_input(CLI::App& bench) {
   auto* input = bench.add_subcommand(
-      "input", "Decoding, reading and small pictures, against other ways and programs");
+      "input", "Decoding, reading and small images, against other ways and programs");
   struct Flags : bench::InputOptions {
     std::string json;
   };
@@ -252,7 +252,7 @@ void add_bench_command(CLI::App& app, Globals& globals) {
 
 void add_demo_command(CLI::App& app, Globals& globals) {
   auto* demo = app.add_subcommand(
-      "demo", "Starts ranks on this machine that all-reduce, and shows what it took");
+      "demo", "Starts ranks on this host, runs an all-reduce and prints its time");
   auto ranks = std::make_shared<int>(2);
   demo->add_option("-n,--np", *ranks, "number of ranks")
       ->capture_default_str()

@@ -78,7 +78,7 @@ std::vector<launch::Host> find_hosts(const RunFlags& flags) {
   if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
   if (!flags.hostfile.empty())
     return launch::parse_hostfile(read_named_file("--hostfile", flags.hostfile), flags.hostfile);
-  // This machine: a slot for each GPU or core, and as many more as were asked for.
+  // This host: a slot for each GPU or core, and as many more as were asked for.
   const int gpus = count_gpus();
   const int slots = gpus > 0 ? gpus : static_cast<int>(usable_cores().size());
   return {{"localhost", flags.ranks > 0 ? flags.ranks : slots}};

@@ -111,7 +111,7 @@ VerifyReport verify_dataset(const Dataset& set, int threads, const Progress& pro
     const auto [first, fresh] = seen.emplace(hash, index);
     if (fresh) return;
     ++report.duplicates;
-    say(fmt::format("{}: the same picture as {}", set.where(index), set.where(first->second)));
+    say(fmt::format("{}: the same image as {}", set.where(index), set.where(first->second)));
   };
   visit_all(set, threads, progress, visit);
   return report;
@@ -172,7 +172,7 @@ Picture contact_sheet(const Dataset& set, int columns, int rows, int side,
   if (how.geometry == Geometry::kPadCrop) {  // at its own size, then enlarged below
     const DatasetInfo info = info_with_size(set);
     require(info.height > 0,
-            fmt::format("{}: pictures of one size are wanted, these differ", recipe));
+            fmt::format("{}: images of one size are wanted, these differ", recipe));
     how.height = info.height;
     how.width = info.width;
   }

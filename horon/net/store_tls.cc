@@ -21,7 +21,8 @@ constexpr auto kGrace = std::chrono::seconds(5);
 
 constexpr auto kHandshake = std::chrono::seconds(10);
 
-// The server ended the connection before it had looked at us: it was busy with strangers.
+// The server ended the connection before it had looked at us: it was busy with unauthenticated
+// connections.
 struct TryAgain {};
 
 // One connection: a question, an answer, the next question.

@@ -27,10 +27,10 @@ constexpr uint64_t kEvaluationBatch = 256;  // of one rank
 int threads_for(const TrainConfig& config, const Topology& topology, int replicas_here) {
   if (config.threads_per_rank > 0) return static_cast<int>(config.threads_per_rank);
   const int mine = static_cast<int>(usable_cores().size());
-  const int machine = static_cast<int>(std::thread::hardware_concurrency());
+  const int all_cores = static_cast<int>(std::thread::hardware_concurrency());
   // Bound to some of the cores already, or not.
   const int threads =
-      mine < machine ? mine / replicas_here : machine / std::max(topology.local_size, 1);
+      mine < all_cores ? mine / replicas_here : all_cores / std::max(topology.local_size, 1);
   return std::max(threads, 1);
 }
 

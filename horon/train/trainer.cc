@@ -49,7 +49,7 @@ void rethrow_first(const std::vector<std::exception_ptr>& failures) {
 }
 
 // What the bits of a result depend on, besides the settings.
-std::map<std::string, std::string> machine_traits() {
+std::map<std::string, std::string> platform_traits() {
   std::ifstream info("/proc/cpuinfo");
   std::string kind;
   for (std::string line; std::getline(info, line) && !line.empty();) {
@@ -72,7 +72,7 @@ std::string own_command() {
 // All processes go on with the same settings, or none does.
 void Trainer::settle(const Session& session, bool only_evaluates) {
   if (session.size() == 1) return;
-  Terms terms{{}, machine_traits()};
+  Terms terms{{}, platform_traits()};
   for (const auto& [name, value] : given_) terms.given[name] = get_field(config_, name);
   terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
   const Agreement agreement = agree(*session.store(), session.rank(), session.size(), config_,

@@ -177,7 +177,7 @@ class Commands(unittest.TestCase):
         numpy.save(self.at("n", "train_images.npy"), images)
         said = run("data", "verify", "--dataset", "npy", "--data_dir", self.at("n"))
         self.assertIn("1 duplicates", said)
-        self.assertIn("sample 7: the same picture as", said)
+        self.assertIn("sample 7: the same image as", said)
 
     def test_interrupted_conversions_go_on(self):
         run("data", "make", "--to", self.at("c"), "--samples", 90)

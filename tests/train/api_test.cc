@@ -206,7 +206,7 @@ TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
   EXPECT_EQ(pack_safetensors(resumed.optimizer), pack_safetensors(straight.optimizer));
 }
 
-// Whatever the picture: class 0 first, 1 next, and so on. What is right then is known by counting.
+// Whatever the image: class 0 first, 1 next, and so on. What is right then is known by counting.
 struct Fixed final : Model {
   torch::Tensor weight;
   explicit Fixed(const ModelShape&) { weight = register_parameter("weight", torch::zeros({1})); }

@@ -265,7 +265,7 @@ class Data(Case):
         self.make("d", "train", "image_folder", 60)
         self.make("d", "test", "image_folder", 20)
         said = run(1, "--dataset", "image_folder", "--data_dir", self.at("d"), "--batch_size", 20, "--train_epochs", 1, "--model_dir", self.at("x"))
-        self.assertIn("pictures 32x32, 10 classes, recipe 'cifar'", said)
+        self.assertIn("images 32x32, 10 classes, recipe 'cifar'", said)
         kept = config_of(self.at("x"))
         self.assertEqual((kept["image_size"], kept["num_classes"], kept["preprocessing"]), (32, 10, "cifar"))
         self.assertGreater(kept["resolved"]["threads_per_rank"], 0)
@@ -296,7 +296,7 @@ class Data(Case):
         for model, size in (("workshop_cnn", 8), ("lenet", 3)):
             said = run(1, "--dataset", "synthetic", "--num_classes", 4, "--image_size", size, "--model", model, "--train_samples", 8, "--batch_size", 4,
                        "--skip_eval", "--model_dir", self.at("x"), code=2)
-            self.assertIn(f"the model cannot take pictures of 3x{size}x{size}", said)
+            self.assertIn(f"the model cannot take images of 3x{size}x{size}", said)
             self.assertNotIn("frame #", said)
 
 

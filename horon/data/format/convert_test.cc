@@ -19,7 +19,7 @@
 namespace horon {
 namespace {
 
-// Each sample is a picture of its own; one may be damaged.
+// Each sample is an image of its own; one may be damaged.
 class Numbered final : public Dataset {
  public:
   Numbered(uint64_t size, int height, int width, int channels, PixelForm form = PixelForm::kHwc)

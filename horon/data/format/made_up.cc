@@ -136,7 +136,7 @@ void draw(const Drawing& drawing, uint64_t seed, uint64_t sample, uint8_t* to) {
   }
 }
 
-// The same few random pictures again and again: what is measured is everything but the source.
+// The same few random images again and again: what is measured is everything but the source.
 class Synthetic final : public Dataset {
  public:
   explicit Synthetic(const DatasetRequest& request) {

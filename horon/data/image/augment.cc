@@ -210,7 +210,7 @@ struct Augmenter::State {
 
 Augmenter::Augmenter(const Recipe& recipe, const OutputForm& form, uint64_t seed)
     : state_(std::make_unique<State>()) {
-  require(recipe.height > 0 && recipe.width > 0, "pictures without a size come out");
+  require(recipe.height > 0 && recipe.width > 0, "images without a size come out");
   require(form.channels == 1 || form.channels == 3, "1 or 3 channels come out");
   state_->recipe = recipe;
   state_->form = form;

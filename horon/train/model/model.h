@@ -15,7 +15,7 @@ class Communicator;
 
 namespace horon::train {
 
-// A network: maps pictures (N x C x H x W) to logits (N x classes). Used by one thread at a time.
+// A network: maps images (N x C x H x W) to logits (N x classes). Used by one thread at a time.
 class Model : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(torch::Tensor x) = 0;
