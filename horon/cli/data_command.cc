@@ -54,8 +54,8 @@ void add_source_flags(CLI::App& command, Source& source) {
   add_count(command, "--validation_split", source.request.validation_split, 0, kMostSamples,
             "number of training samples to use as validation set");
   add_count(command, "--samples", source.request.samples, 1, kMostSamples,
-            "for shapes10 and synthetic");
-  add_seed(command, source.request.seed, "for shapes10 and synthetic");
+            "for shapes10 and synthetic only");
+  add_seed(command, source.request.seed, "for shapes10 and synthetic only");
   command
       .add_option("--num_classes", source.request.classes,
                   "number of classes, if the files do not contain it")
@@ -261,12 +261,12 @@ void add_make_and_convert(CLI::App& data) {
       ->capture_default_str();
   make->add_option("--split", source->request.split, "train or test")->capture_default_str();
   add_count(*make, "--samples", source->request.samples, 1, kMostSamples,
-            "default 10000 (train), 2000 (test)");
+            "number of samples; default 10000 (train), 2000 (test)");
   add_seed(*make, source->request.seed);
   make->callback([source, options] {
     require(source->request.name == "shapes10",
-            fmt::format("'{}' is not made here: only shapes10 is; `horon data convert` writes the "
-                        "files of others",
+            fmt::format("'{}' cannot be generated, only shapes10 can; `horon data convert` writes "
+                        "other data sets",
                         source->request.name));
     convert(*source, *options);
   });
@@ -342,7 +342,7 @@ void add_data_command(CLI::App& app, Globals& globals) {
 
   auto flags = std::make_shared<ShardFlags>();
   auto* shard = data->add_subcommand(
-      "shard", "Shows which rank reads what, with Horon's and other programs' methods");
+      "shard", "Shows which rank reads what, with Horon's split and those of other programs");
   shard->add_flag("--explain", flags->explains, "show which rank reads what (the default)");
   constexpr uint64_t kMostShown = 100'000'000;
   add_count(*shard, "--samples", flags->batching.samples, 1, kMostShown)->required();

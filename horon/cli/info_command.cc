@@ -42,7 +42,7 @@ void print_info(const JobSettings& job_settings) {
                            fmt::join(kernel_names(), ", "));
   std::cout << fmt::format("gpu        {}\n", describe_cuda(folders));
   std::cout << fmt::format("backends   {}\n", fmt::join(backend_names(), ", "));
-  std::cout << "parts      (opened when asked for)\n";
+  std::cout << "parts      (opened on demand)\n";
   for (const PartStatus& part : probe_parts(folders)) {
     std::cout << fmt::format("  {:<12} {} {}\n", part.name,
                              part.loads ? "loads:" : "absent:", part.detail);

@@ -74,7 +74,7 @@ bool has_gpu() {
 }
 
 std::vector<launch::Host> find_hosts(const RunFlags& flags) {
-  require(flags.hosts.empty() || flags.hostfile.empty(), "give -H or --hostfile, not both");
+  require(flags.hosts.empty() || flags.hostfile.empty(), "use -H or --hostfile, not both");
   if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
   if (!flags.hostfile.empty())
     return launch::parse_hostfile(read_named_file("--hostfile", flags.hostfile), flags.hostfile);
@@ -139,10 +139,10 @@ void check_backend(const JobSettings& job_settings, const launch::JobPlan& plan,
   const bool one_host = plan.hosts.size() == 1 || !job_settings.text("host_id").empty();
   require(backend != "self" || plan.placements.size() == 1,
           fmt::format("--backend self is for one rank, this job has {}", plan.placements.size()));
-  require(backend != "local", "--backend local is for ranks that are threads; take shm");
+  require(backend != "local", "--backend local is for ranks that are threads; use shm");
   require(
       backend != "shm" || one_host,
-      fmt::format("--backend shm is for one host, this job has {}; take hier", plan.hosts.size()));
+      fmt::format("--backend shm is for one host, this job has {}; use hier", plan.hosts.size()));
   const bool crosses = backend == "hier" || (!one_host && (backend == "auto" || backend == "nccl"));
   const bool by_mpi = backend == "mpi" || (crosses && job_settings.text("cross_backend") == "mpi");
   require(through_mpi || !by_mpi,
@@ -168,8 +168,8 @@ void check_flags(const RunFlags& flags, const Globals& globals) {
           "--rendezvous: `horon run` serves the store itself; --rendezvous-port chooses its port");
   require(!globals.flags.contains("secret_file"),
           "--secret-file: `horon run` makes a secret for each job");
-  require(flags.mpi || flags.mpi_args.empty(), "--mpi-args: they are for --mpi");
-  require(flags.mpi || flags.binding_args.empty(), "--binding-args: they are for --mpi");
+  require(flags.mpi || flags.mpi_args.empty(), "--mpi-args requires --mpi");
+  require(flags.mpi || flags.binding_args.empty(), "--binding-args requires --mpi");
   if (flags.dry_run) return;
   for (const auto& [flag, path] : {std::pair("--ssh-identity-file", flags.identity),
                                    std::pair("--ssh-config", flags.ssh_config)})
@@ -187,7 +187,7 @@ std::vector<std::string> near_misses() {
     if (!name.starts_with("HORON_") || !is_long) continue;  // short names are near to many
     const std::string close = nearest(name, known);
     if (!close.empty() && close != name)
-      notes.push_back(fmt::format("{} is no setting; did you mean {}?", name, close));
+      notes.push_back(fmt::format("{} is not a setting; did you mean {}?", name, close));
   }
   return notes;
 }

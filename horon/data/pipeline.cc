@@ -309,7 +309,7 @@ std::optional<Batch> Pipeline::next() {
   state.report.waited_seconds += watch.seconds();
   if (state.line.empty() || !state.line.front()->is_ready()) {
     if (state.error) std::rethrow_exception(state.error);
-    require(state.ended, "the caller holds all batches: release one, or raise `prefetch`");
+    require(state.ended, "all batches are held by the caller: release one, or raise `prefetch`");
     return std::nullopt;
   }
   const std::shared_ptr<Slot> slot = state.line.front();

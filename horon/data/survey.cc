@@ -172,7 +172,7 @@ Picture contact_sheet(const Dataset& set, int columns, int rows, int side,
   if (how.geometry == Geometry::kPadCrop) {  // at its own size, then enlarged below
     const DatasetInfo info = info_with_size(set);
     require(info.height > 0,
-            fmt::format("{}: images of one size are wanted, these differ", recipe));
+            fmt::format("{}: the images must have one size; these differ", recipe));
     how.height = info.height;
     how.width = info.width;
   }

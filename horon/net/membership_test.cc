@@ -90,7 +90,7 @@ TEST(TfConfigParse, EveryHazardHasItsMessage) {
   expect_error(R"({"cluster":{"worker":["a"]},)" + task + "}", "not host:port");
   expect_error(R"({"cluster":{"worker":["user@a:1"]},)" + task + "}", "no good host name");
   expect_error(R"({"cluster":{"worker":"a:1"},)" + task + "}", "not a list");
-  expect_error(R"({"cluster":{"worker":[1]},)" + task + "}", "else than text");
+  expect_error(R"({"cluster":{"worker":[1]},)" + task + "}", "is not a text");
   EXPECT_NE(
       why(R"({"cluster":{"worker":["a:1"]},)" + task + "}", none_is_own).find("not of this host"),
       std::string::npos);

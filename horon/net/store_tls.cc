@@ -34,7 +34,7 @@ class Line {
     while (true) {  // until the server says that it knows us
       if (const auto frame = frames_.next()) {
         if (*frame != kStoreWelcome)
-          throw Error("store: the server speaks otherwise", ExitCode::kPeer);
+          throw Error("store: the server does not answer in this protocol", ExitCode::kPeer);
         return;
       }
       receive(deadline);

@@ -205,14 +205,14 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
       made = std::make_unique<DeviceOptimizer<F>>(row, rule, slices, accelerator);
     }
   });
-  require(made != nullptr, "there is no such optimizer");
+  require(made != nullptr, "unknown optimizer");
   return made;
 }
 
 std::unique_ptr<Optimizer> make_batch_gradients(std::unique_ptr<Optimizer> inner, uint64_t batches,
                                                 std::span<const Slice> slices,
                                                 const Accelerator& accelerator) {
-  require(inner != nullptr, "batch_gradients: there is no optimizer inside");
+  require(inner != nullptr, "batch_gradients: the optimizer is null");
   require(batches > 0, "batch_gradients: at least one batch");
   require(accelerator.is_cpu(),
           "batch_gradients works in host memory; use backward_passes_per_step");

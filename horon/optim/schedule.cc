@@ -56,8 +56,7 @@ void Schedule::read_stages(const std::string& text, double factor) {
     const size_t colon = part.find(':');
     if (colon == std::string::npos)
       throw UsageError(fmt::format(
-          "--learning_rate_strategy {}: 'epoch:rate' stages, cosine or polynomial are wanted",
-          text));
+          "--learning_rate_strategy {}: 'epoch:rate' stages, cosine or polynomial expected", text));
     const std::string rates = part.substr(colon + 1);
     const size_t linear = rates.find("->");
     const size_t curved = rates.find("=>");
@@ -67,7 +66,7 @@ void Schedule::read_stages(const std::string& text, double factor) {
     stage.to =
         arrow == std::string::npos ? stage.from : number(rates.substr(arrow + 2), text) * factor;
     if (stage.end <= last)
-      throw UsageError(fmt::format("--learning_rate_strategy {}: epoch {} does not come after {}",
+      throw UsageError(fmt::format("--learning_rate_strategy {}: epoch {} must be greater than {}",
                                    text, stage.end, last));
     if (stage.exponential && (stage.from <= 0 || stage.to <= 0))
       throw UsageError(fmt::format("--learning_rate_strategy {}: '=>' needs rates above 0", text));
@@ -82,10 +81,10 @@ void Schedule::bend_first(const std::string& text) {
     return stage.from != stage.to || stage.exponential;
   });
   if (first == stages_.end() || first->from <= 0 || first->to <= 0)
-    throw UsageError(fmt::format(
-        "--lr_warmup_strategy exponential with the stages {}: a first stage 'epoch:a->b' with "
-        "rates above 0 is wanted",
-        text));
+    throw UsageError(
+        fmt::format("--lr_warmup_strategy exponential with the stages {}: a first stage "
+                    "'epoch:a->b' with rates above 0 is required",
+                    text));
   first->exponential = true;
 }
 

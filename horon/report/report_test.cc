@@ -138,7 +138,7 @@ TEST(Console, SummarisesWhatThereIs) {
             "  input         3 MB of memory on this rank\n"
             "  passed over   2 corrupt record(s): torn\n"
             "  log           run/log.jsonl\n"
-            "\ninterrupted; go on with: horon train --model_dir run\n");
+            "\ninterrupted; to resume: horon train --model_dir run\n");
 }
 
 size_t count(const std::string& text, const std::string& pattern) {

@@ -24,7 +24,7 @@ using CodecStates = std::map<std::string, std::string>;
 // each gets its own state, bit for bit; with fewer, the state of missing ranks is added to others;
 // with more, the new ranks start from zero. So the sum over all ranks is preserved: no unsent value
 // is lost. (Where results are averages, by `op` or `postscale`, it is averaged over the new number
-// of ranks.) Error (exit code 13) if something is damaged or the ranks kept different things. Pure.
+// of ranks.) Error (exit code 13) if something is damaged or the ranks have different states. Pure.
 CodecStates deal_codec_states(std::span<const CodecStates> kept, int rank, int ranks);
 
 // Collects the states for a checkpoint that one rank writes: on rank 0 the state of each rank, in

@@ -340,11 +340,10 @@ TEST(CodecState, DamagedOrOfSomethingElseIsRefused) {
     const auto send = [&](const std::string& codec) {
       runtime.run_all_reduce("t0", view_of(data), {.codec = codec});
     };
-    EXPECT_EQ(
-        message_of([&] { send("fp16+feedback"); }, ExitCode::kCheckpoint),
-        "'t0' comes with codec fp16+feedback and 38 numbers, but what was restored for it is "
-        "of codec fp16+feedback and 37 numbers; go on as the run was begun, or do not restore "
-        "it");
+    EXPECT_EQ(message_of([&] { send("fp16+feedback"); }, ExitCode::kCheckpoint),
+              "'t0' comes with codec fp16+feedback and 38 numbers, but what was restored for it is "
+              "of codec fp16+feedback and 37 numbers; use the codec that the run was started with, "
+              "or do not restore its state");
     data.resize(37);
     EXPECT_NE(
         message_of([&] { send("fp16"); }, ExitCode::kCheckpoint).find("comes with codec fp16 "),
@@ -361,7 +360,7 @@ TEST(CodecState, RanksThatKeptDifferentThingsAreNotAddedUp) {
   const std::vector<CodecStates> kept = {half.states[0], brain.states[0]};
   EXPECT_EQ(deal_codec_states(kept, 1, 2), brain.states[0]);
   EXPECT_EQ(message_of([&] { deal_codec_states(kept, 0, 1); }, ExitCode::kCheckpoint),
-            "what a codec kept for 't0': ranks kept different things");
+            "what a codec kept for 't0': ranks have different states");
   // Rank 0's trouble is an error on all ranks.
   std::vector<CodecStates> bad = half.states;
   bad[0]["t0"].pop_back();

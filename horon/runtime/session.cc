@@ -100,7 +100,7 @@ double Session::sum(double value) const {
 
 BucketMemory Session::renew(const Membership& next, int generation) {
   require(generation > generation_,
-          fmt::format("generation {} does not come after {}", generation, generation_));
+          fmt::format("generation {} must be greater than {}", generation, generation_));
   Runtime& runtime = this->runtime();
   membership_ = next;
   generation_ = generation;

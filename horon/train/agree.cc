@@ -54,7 +54,7 @@ std::vector<Terms> collect(Store& store, const std::string& prefix, int size, co
     try {
       all.push_back(from_text(store.get(fmt::format("{}/terms/{}", prefix, rank), deadline)));
     } catch (const TimeoutError&) {
-      throw TimeoutError(fmt::format("rank {} has not said its settings within {}: does it run the "
+      throw TimeoutError(fmt::format("rank {} did not send its settings within {}: does it run the "
                                      "same program?",
                                      rank, format_duration(timeout)),
                          {rank});

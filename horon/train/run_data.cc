@@ -107,8 +107,7 @@ std::string describe_data(const RunData& data) {
                      data.shape.image_size, data.shape.image_size, data.shape.classes, data.recipe,
                      data.watched()
                          ? ""
-                         : "\nthere is nothing to test on: no test or validation data was "
-                           "found, or --skip_eval leaves it out");
+                         : "\nno test: there is no test or validation data, or --skip_eval is set");
 }
 
 void check_batch_parts(const TrainConfig& config, uint64_t samples, uint64_t batch, int ranks) {

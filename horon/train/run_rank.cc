@@ -188,10 +188,10 @@ class TrainingRun {
                                    batching_.samples, batch_));
     schedule_.emplace(config_, length_.in_epochs(), batch_);
     if (const auto idle = schedule_->idle_from())
-      throw UsageError(fmt::format(
-          "--learning_rate_strategy {}: its last rate, at epoch {:g}, is 0, and the run "
-          "goes on until {:g}: nothing would be learned; add a stage",
-          config_.learning_rate_strategy, *idle, length_.in_epochs()));
+      throw UsageError(
+          fmt::format("--learning_rate_strategy {}: its last rate, at epoch {:g}, is 0, but the "
+                      "run continues to {:g}: nothing would be learned; add a stage",
+                      config_.learning_rate_strategy, *idle, length_.in_epochs()));
     total_steps_ = length_.total(0, {});
   }
 
@@ -210,7 +210,7 @@ class TrainingRun {
         describe_rate(config_), ranks_, runtime_.world().backend(), threads_,
         name_of(job_.accelerator.device), batch_, static_cast<double>(batch_) / ranks_,
         total_steps_, get_field(config_, "reduction"),
-        state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
+        state_.step > 0 ? fmt::format("resuming after step {}\n", state_.step) : "");
   }
 
   // Rank 0 looks for a checkpoint, which callbacks send to the others, and takes the folder.
@@ -237,7 +237,7 @@ class TrainingRun {
       const CheckpointStore store(config_.model_dir);
       if (auto found = store.load_newest(warn)) return found;
       if (!job_.only_evaluates && !store.steps().empty())
-        warn("no good checkpoint is left: beginning anew");
+        warn("no valid checkpoint is left: starting from scratch");
     }
     if (job_.only_evaluates && !config_.checkpoint_path.empty())
       return CheckpointStore::load(config_.checkpoint_path);

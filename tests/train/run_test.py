@@ -121,7 +121,7 @@ class Signals(Case):
             line = command(ranks, "--dataset", "synthetic", "--image_size", 96, "--num_classes", 10, "--train_samples", 8, "--batch_size", 8,
                            "--model", "resnet_v1_50", "--preprocessing", "none", "--model_dir", folder, "--train_epochs", 3, "--log_every_n_steps", 1)
             said = self.end_early(line, lambda said, _: "step 1/3" in said)
-            self.assertIn("interrupted; go on with", said)
+            self.assertIn("interrupted; to resume", said)
             self.assertNotIn("test loss", said)
             self.assertEqual(len(checkpoints(folder)), 1)
 
@@ -258,8 +258,8 @@ class Data(Case):
         self.make("d", "train", "image_folder", 40)
         for place in (self.at("d"), self.at("d", "train") + "/"):
             said = run(1, "--dataset", "image_folder", "--data_dir", place, "--batch_size", 20, "--train_epochs", 1, "--model_dir", self.at("x"), "--resume", "never")
-            self.assertIn("there is nothing to test on", said)
-        self.assertIn("there is nothing to test on", run(1, *SMALL, "--skip_eval", "--max_number_of_steps", 2, "--model_dir", self.at("y")))
+            self.assertIn("no test: there is no test", said)
+        self.assertIn("no test: there is no test", run(1, *SMALL, "--skip_eval", "--max_number_of_steps", 2, "--model_dir", self.at("y")))
 
     def test_size_and_recipe_are_the_datas_own(self):
         self.make("d", "train", "image_folder", 60)
@@ -318,7 +318,7 @@ class Folders(Case):
         run(1, *base, "--max_number_of_steps", 6)
         run(1, *base, "--max_number_of_steps", 5, "--resume", "never")
         said = run(1, "--model_dir", self.at("a"), "--max_number_of_steps", 7)  # the line that is printed
-        self.assertIn("going on after step 5", said)
+        self.assertIn("resuming after step 5", said)
 
     def test_one_run_at_a_time(self):
         line = command(1, *SMALL, "--model_dir", self.at("a"), "--max_number_of_steps", 100000, "--log_every_n_steps", 1)

@@ -39,7 +39,7 @@ int64_t integer_of(const Example& example, const char* name) {
 
 std::span<const uint8_t> bytes_of(const Feature& feature, const char* name) {
   if (feature.bytes.size() != 1)
-    throw Error(fmt::format("'{}' has {} values, one is wanted", name, feature.bytes.size()),
+    throw Error(fmt::format("'{}' has {} values, expected one", name, feature.bytes.size()),
                 ExitCode::kData);
   return {reinterpret_cast<const uint8_t*>(feature.bytes[0].data()), feature.bytes[0].size()};
 }
@@ -87,7 +87,7 @@ Record record_of(const Example& example) {
   }
   const auto raw = example.find("image");
   if (raw == example.end())
-    throw Error("neither 'image/encoded' nor 'image' is there", ExitCode::kData);
+    throw Error("neither 'image/encoded' nor 'image' found", ExitCode::kData);
   record.bytes = bytes_of(raw->second, "image");
   record.form = PixelForm::kChw;
   take_shape(example, record);
