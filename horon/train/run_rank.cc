@@ -55,9 +55,10 @@ class TrainingRun {
     const Trainee trainee{*replica_, *optimizer_, job_.accelerator};
     Moment moment{config_, rank_, ranks_, runtime_.world(), trainee, state_, screen, total_steps_};
     moment.result.model_dir = config_.model_dir;
-    moment.go_on = job_.program.empty()
-                       ? "horon train --model_dir " + quote_for_shell(config_.model_dir)
-                       : fmt::format("{} (its model_dir is '{}')", job_.program, config_.model_dir);
+    moment.resume_command =
+        job_.program.empty()
+            ? "horon train --model_dir " + quote_for_shell(config_.model_dir)
+            : fmt::format("{} (its model_dir is '{}')", job_.program, config_.model_dir);
     make_callbacks();
     for (const auto& one : callbacks_) {
       moment.epoch = epoch_of(state_.position);  // the first callback may bring it from rank 0
