@@ -23,7 +23,7 @@ TEST(Philox, MatchesPublishedVectors) {
             (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Draws, AreFairAndTheirOwn) {
+TEST(Draws, AreUniformAndIndependent) {
   std::vector<int> counts(7);
   Draws draws(1, 2, 3, 4);
   double sum = 0;
@@ -189,7 +189,7 @@ TEST(Coverage, ShardsHaveASmallestSize) {
   }
 }
 
-TEST(Chunks, ExactlyOnceAndNearTogether) {
+TEST(Chunks, EverySampleOccursOnceAndNeighboursShareFewChunks) {
   std::vector<uint64_t> chunks;
   for (uint64_t i = 0; i < 200; ++i) chunks.push_back(20 + i * 7 % 31);
   const uint64_t size = std::accumulate(chunks.begin(), chunks.end(), uint64_t{0});

@@ -74,7 +74,7 @@ TEST(Pipelines, PixelsAreTheSameOnAnyNumberOfThreadsAndRanks) {
   }
 }
 
-TEST(Pipelines, GoOnFromAPositionWithOtherRanks) {
+TEST(Pipelines, ResumeAtAPositionOnAnotherNumberOfRanks) {
   const auto set = shapes(500);
   Seen reference;
   PipelineOptions whole = options_for(set, 64);
@@ -291,7 +291,7 @@ TEST(Pipelines, DataLostOnOpeningCountsAsCorruptRecords) {
   EXPECT_NE(report.reasons.front().find("the rest of the file is lost"), std::string::npos);
 }
 
-TEST(Pipelines, MemoryIsTold) {
+TEST(Pipelines, MemoryUseIsReported) {
   PipelineOptions options = options_for(shapes(200), 50);
   options.prefetch = 4;
   options.recipe = find_recipe("vgg", true, 16, 16);

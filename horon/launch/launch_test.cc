@@ -100,7 +100,7 @@ TEST(Variables, OnlyDocumentedVariablesArePassedOn) {
   EXPECT_THROW(check_variable_name(""), UsageError);
 }
 
-TEST(Ssh, TheCommandHasNoRoomForSurprises) {
+TEST(Ssh, TheCommandAllowsNoPromptsAndNoShellCharacters) {
   SshOptions options;
   options.remote_program = "/opt/horon/bin/horon";
   options.port = 2222;
@@ -200,7 +200,7 @@ TEST(Verdict, AnInterruptionIsNobodysFailure) {
   EXPECT_FALSE(is_interruption({{0, "a", SIGKILL, "", {SIGINT, SIGKILL}}}));
 }
 
-TEST(Verdict, SaysWhoKilled) {
+TEST(Verdict, NamesTheSignalAndWhetherHoronSentIt) {
   EXPECT_EQ(describe_failure({1, "b", SIGKILL, "", {}}),
             "rank 1 on b was killed by signal 9 (Killed); was the host out of memory?");
   EXPECT_EQ(describe_failure({1, "b", SIGKILL, "", {SIGINT, SIGKILL}}),
@@ -229,7 +229,7 @@ TEST(Lines, AreNeverTorn) {
   EXPECT_EQ(cutter.held(), 0U);
 }
 
-TEST(Lines, BarsAreNoneOfThemOnATerminal) {
+TEST(Lines, ProgressBarsAreKeptApartFromLinesOnATerminal) {
   using Some = std::vector<std::string>;
   LineCutter cutter(true);
   const auto now = Clock::now();

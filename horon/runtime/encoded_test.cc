@@ -110,7 +110,7 @@ TEST_P(EncodedContract, OtherBucketsChangeNoBit) {
   EXPECT_EQ(plain.states, alone.states);
 }
 
-TEST_P(EncodedContract, SavedAndRestoredItGoesOnWithTheSameBits) {
+TEST_P(EncodedContract, SavedAndRestoredItContinuesWithTheSameBits) {
   const Ending whole = run(2, {.codec = GetParam()});
   const Ending half = run(2, {.codec = GetParam(), .last = 5});
   EXPECT_EQ(half.states[0].size(), keeps_something() ? kSizes.size() : 0);
@@ -216,7 +216,7 @@ TEST(Encoded, AnUrgentTensorKeepsWhatItsFirstStepLost) {
 
 // --- names
 
-TEST(Encoded, AnUnknownNameIsToldWhatThereIs) {
+TEST(Encoded, AnUnknownCodecIsAnErrorThatListsTheKnownOnes) {
   on_ranks(
       1,
       [](Runtime& runtime) {
@@ -253,7 +253,7 @@ class Terse final : public Codec {
   }
 };
 
-TEST(Encoded, ARankWithNothingToSayCountsInTheAverage) {
+TEST(Encoded, ARankWithAnEmptyEncodingCountsInTheAverage) {
   RuntimeOptions options;
   options.codecs.add("terse", [] { return std::make_unique<Terse>(); });
   on_ranks(
@@ -354,7 +354,7 @@ TEST(CodecState, DamagedOrOfSomethingElseIsRefused) {
   });
 }
 
-TEST(CodecState, RanksThatKeptDifferentThingsAreNotAddedUp) {
+TEST(CodecState, OfRanksWithDifferentArraysIsNotSummed) {
   const Ending half = run(1, {.codec = "fp16+feedback", .last = 3});
   const Ending brain = run(1, {.codec = "bf16+feedback", .last = 3});
   const std::vector<CodecStates> kept = {half.states[0], brain.states[0]};
@@ -376,7 +376,7 @@ TEST(CodecState, RanksThatKeptDifferentThingsAreNotAddedUp) {
   });
 }
 
-TEST(CodecState, IsOfASetAndNotTakenInTheMiddle) {
+TEST(CodecState, IsKeptPerProcessSetAndNotSavedDuringOperations) {
   on_ranks(2, [](Runtime& runtime) {
     const int set = runtime.add_process_set({0, 1});
     std::vector<float> data(3, 1.001F);
@@ -486,7 +486,7 @@ TEST(EncodedOnADevice, HostCodecsAreStagedAndOthersTakeItAsItIs) {
   }
 }
 
-TEST(EncodedOnADevice, WhatIsKeptThereIsSavedAndRestored) {
+TEST(EncodedOnADevice, CodecStateInDeviceMemoryIsSavedAndRestored) {
   const Ending first = run_on_fake("on_device", "small_dgc", 0);
   const Ending resumed = run_on_fake("on_device", "small_dgc", 4, first.states);
   const Ending wanted = run(2, {.codec = "small_dgc"});

@@ -96,7 +96,7 @@ TEST(Plans, NamesAreLearntAndForgotten) {
   EXPECT_EQ(plan.find("a")->count, 7U);
 }
 
-TEST(Plans, DeclaredTensorsKeepTheirPlaces) {
+TEST(Plans, DeclaredTensorsKeepTheirAddresses) {
   Plan plan({1, 10000});
   plan.declare(tensors("abcde"));
   plan.learn(tensors("xy"), {});

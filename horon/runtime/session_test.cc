@@ -136,7 +136,7 @@ TEST(Rebind, WhatIsInFlightEndsWithAnError) {
   });
 }
 
-TEST(Rebind, KeepsWhatCodecsKeep) {
+TEST(Rebind, KeepsCodecState) {
   auto world = make_local_world(2);
   auto next = make_local_world(2);
   on_threads(2, [&](int rank) {
@@ -250,7 +250,7 @@ TEST(Session, HasAStoreAlsoAlone) {
   }
 }
 
-TEST(Session, OneProcessHasSeveralBesideEachOther) {
+TEST(Session, SeveralInOneProcessRunAtTheSameTime) {
   const auto store = make_memory_store();
   on_threads(2, [&](int rank) {
     const SessionOptions options;
@@ -294,7 +294,7 @@ TEST(Session, AProcessCanBeSeveralRanks) {
   });
 }
 
-TEST(Session, AlonePutsItsReplicasTogether) {
+TEST(Session, ReplicasOfALoneProcessFormOneJob) {
   SessionOptions options;
   options.connects = false;
   Session alone(Membership{}, 0, options);

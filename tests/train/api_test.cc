@@ -78,7 +78,7 @@ struct Recorder final : Callback {
   void on_end(Moment&) override { note("end"); }
 };
 
-TEST(Trainer, CallsItsCallbacksInOrderAndStopsWhereTheySay) {
+TEST(Trainer, CallsCallbacksInOrderAndStopsWhenTheyAsk) {
   const Folder folder;
   TrainConfig config = small_config(folder);
   config.learning_rate_strategy = "1:0.1,3:0.2";

@@ -254,7 +254,7 @@ TEST(Jpeg, WhatMustBeRefusedAndWhatMustDecode) {
 }
 
 // Any bytes: an error with its code or an image, and what is good as a whole is good in parts.
-TEST(Jpeg, RandomDamageIsAnErrorOrAPicture) {
+TEST(Jpeg, RandomDamageIsAnErrorOrAnImage) {
   const std::string good = make_jpeg(photograph(64, 80, 3), {.restart = 2});
   std::mt19937 random(11);
   int refused = 0;
