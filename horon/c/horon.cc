@@ -1,4 +1,4 @@
-// Sessions and questions; operations are in operations.cc.
+// Sessions and questions; operations are in horon_operations.cc.
 #include "horon/c/horon.h"
 
 #include <algorithm>
