@@ -2,7 +2,8 @@
 """Fails if a folder or sub-folder includes one that it may not, or a public header includes one that is not public.
 
 The tables are the architecture; docs/architecture.md draws them. A new folder is a line in MAY_INCLUDE, a new sub-folder one in
-INSIDE. Neither the tables nor the includes may have a cycle.
+INSIDE. Neither the tables nor the includes may have a cycle; files (header and source of one name count as one) of a folder neither,
+except those of FILE_CYCLES.
 """
 import pathlib
 import re
@@ -54,6 +55,16 @@ INSIDE = {
     "optim": {"cuda": ["device_math.h", "optimizer_table.h"]},
     "train": {"callback": ["*"], "model": []},
 }
+
+# Files of one folder that include each other, each for a reason:
+FILE_CYCLES = [
+    {"data/format/convert", "data/format/convert_writers"},  # one function per format, in a file of its own for its size
+    {"device/pool", "device/stream"},  # open_cuda_runtime() returns a pooled device
+    {"file/copy", "file/file"},  # copy() of file.h is a copy of one file
+    {"launch/host_link", "launch/job"},  # a link uses the job's plan, the job its links
+    {"net/store", "net/store_key"},  # every store checks its keys
+    {"train/run_data", "train/run_rank", "train/trainer"},  # Ingredients of trainer.h
+]
 
 # An outside library stays inside the folder that wraps it.
 ONLY_IN = {
@@ -157,6 +168,24 @@ def bad_cycles(root):
             yield f"a cycle through a sub-folder of {root}: {', '.join(sorted(ring))}"
 
 
+def bad_file_cycles(root):
+    """Cycles among the files of a folder; header and source of one name are one node."""
+    edges = {}
+    for inside, text in sources(root):
+        if inside.name.endswith("_test.cc"):
+            continue
+        stem = str(inside.with_suffix(""))
+        targets = {str(pathlib.PurePath(target).with_suffix("")) for target in OURS.findall(text)}
+        edges.setdefault(stem, set()).update(t for t in targets if t != stem and t.split("/")[0] == inside.parts[0])
+    rings = list(cycles(edges))
+    for ring in rings:
+        if ring not in FILE_CYCLES:
+            yield f"files of {root} that include each other: {', '.join(sorted(ring))}"
+    for ring in FILE_CYCLES:
+        if ring not in rings and all(one in edges for one in ring):
+            yield f"FILE_CYCLES: {', '.join(sorted(ring))} is no cycle any more: remove it"
+
+
 def bad_public(root):
     """The list of public headers is closed under inclusion, and every entry is needed."""
     lists, section = {"For programs": [], "What those": []}, None
@@ -184,6 +213,6 @@ def bad_public(root):
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "horon")
-    bad = [*bad_includes(folder), *bad_cycles(folder), *bad_public(folder)]
+    bad = [*bad_includes(folder), *bad_cycles(folder), *bad_file_cycles(folder), *bad_public(folder)]
     print("\n".join(bad) or "layers ok")
     sys.exit(bool(bad))

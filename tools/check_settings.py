@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A setting that nobody reads is a promise that nobody keeps: every name in the table of horon/base/setting_table.cc must be
-asked for somewhere in the sources. The job's as in knobs.text("backend"), the trainer's as in config.batch_size, or
+asked for somewhere in the sources. The job's as in job_settings.text("backend"), the trainer's as in config.batch_size, or
 options.lr_power in horon/optim; giving it a value, handing it on, looking whether it is allowed, or a test does not count."""
 import pathlib
 import re

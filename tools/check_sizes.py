@@ -2,7 +2,6 @@
 """Fails if a file, a function or a folder README has outgrown its room.
 
 Limits: header 250 lines, source 500, test 600, function 80, CMakeLists.txt 80, folder README 80.
-A file that must be longer (up to 600) stands in tools/size_exceptions.txt with its reason.
 A class in a header of horon/runtime: 20 member functions, private ones and overloads counted, constructors,
 destructors and operators not. Facades, which only hand on, may have more: their names are below.
 """
@@ -16,12 +15,6 @@ FUNCTION_LIMIT = 80
 METHOD_LIMIT = 20
 METHOD_ROOTS = ["horon/runtime"]
 FACADES = {"Runtime", "Session"}
-
-
-def exceptions():
-    path = pathlib.Path("tools/size_exceptions.txt")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {line.split(":", 1)[0] for line in lines if ":" in line and not line.startswith("#")}
 
 
 def limit_of(path):
@@ -93,14 +86,12 @@ def large_classes(text):
 
 
 def violations():
-    allowed = exceptions()
     for root in ROOTS:
         for path in sorted(pathlib.Path(root).rglob("*")) if pathlib.Path(root).is_dir() else []:
             limit = limit_of(path) if path.is_file() else None
             if limit is None:
                 continue
             text = path.read_text()
-            limit = 600 if str(path) in allowed else limit
             lines = text.count("\n")
             if lines > limit:
                 yield f"{path}: {lines} lines, limit {limit}"

@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: cifar10 [FOLDER [EPOCHS [NETWORK]]]\n"
-    "  FOLDER   has data_batch_1.bin to data_batch_5.bin; \"\" (the default): pictures drawn here\n"
-    "  EPOCHS   passes over the pictures (3)\n"
+    "  FOLDER   has data_batch_1.bin to data_batch_5.bin; \"\" (the default): images drawn here\n"
+    "  EPOCHS   passes over the images (3)\n"
     "  NETWORK  normed: with batch norm (the default); plain: without\n"
     "Writes the weights to cifar10.pt.\n";
 

@@ -93,7 +93,8 @@ TEST(Deadline, PassesAfterItsDurationUnlessNever) {
 }
 
 TEST(JobSettings, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
-  const auto path = std::filesystem::temp_directory_path() / fmt::format("knobs-{}.conf", getpid());
+  const auto path =
+      std::filesystem::temp_directory_path() / fmt::format("settings-{}.conf", getpid());
   std::ofstream(path) << "# comment\ntimeout = 5s\nbackend = gloo\nspin = 7\n";
   const auto env = env_of({{"HORON_TIMEOUT", "6s"}, {"HORON_BACKEND", "shm"}});
   const JobSettings job_settings = JobSettings::resolve({{"timeout", "7s"}}, env, path);
@@ -181,7 +182,8 @@ TEST(JobSettings, RefusesUnknownNamesAndBadValues) {
 }
 
 TEST(JobSettings, FilesAreReadLineByLine) {
-  const auto path = std::filesystem::temp_directory_path() / fmt::format("knobs-{}.conf", getpid());
+  const auto path =
+      std::filesystem::temp_directory_path() / fmt::format("settings-{}.conf", getpid());
   const auto read = [&](const std::string& text) {
     std::ofstream(path) << text;
     return JobSettings::resolve({}, env_of({{"HORON_CONFIG", path}}), "");

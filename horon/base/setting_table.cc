@@ -120,11 +120,11 @@ constexpr std::array kSettings = {
             "train eval evaluation", "", "", kForgotten, kSame},
     Setting{
         "batch_size", kRun, kInteger, "128",
-        "GLOBAL batch: samples of one step on all replicas together, as in TensorFlow's official "
+        "GLOBAL batch: samples of one batch on all replicas together, as in TensorFlow's official "
         "models; for MoXing's batch_size, which is per GPU, use batch_size_per_replica",
         "", "1", "1e9", kMustBeEqual, kSame},
     Setting{"batch_size_per_replica", kRun, kInteger, "0",
-            "samples of one step on one replica (MoXing's batch_size); replaces batch_size", "",
+            "samples of one batch on one replica (MoXing's batch_size); replaces batch_size", "",
             "0", "1e9", kMayChange, kSame},
     Setting{"train_epochs", kRun, kInteger, "10", "passes over the data", "", "0", "1e9",
             kMayChange, kSame},

@@ -53,7 +53,7 @@ std::vector<std::string> find_mpirun(const AllReduceOptions& options,
   const auto command =
       mpirun_command(options.mpi, ranks, part_folders(job_settings.text("parts")), why);
   if (!command.empty()) return command;
-  require(options.backends.empty(), "mpi was asked for: " + why);
+  require(options.backends.empty(), "mpi was requested: " + why);
   say("without mpi: " + why);
   std::erase_if(contenders, needs_mpi);
   return {};

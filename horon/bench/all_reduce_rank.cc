@@ -130,9 +130,10 @@ struct Arena {
   OwnedBuffer plain;
 };
 
-double percentile(std::vector<double> values, double share) {
+double percentile(std::vector<double> values, double fraction) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
+  return values[static_cast<size_t>(
+      std::lround(fraction * static_cast<double>(values.size() - 1)))];
 }
 
 // Measures all contenders at one size, in rounds that take turns.

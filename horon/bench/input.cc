@@ -131,7 +131,7 @@ class Bench {
             0};
   }
 
-  // Three ways in turn over the same pictures, and entropy decoding alone as the floor.
+  // Three ways in turn over the same images, and entropy decoding alone as the floor.
   void jpeg() {
     const Recipe recipe = find_recipe("official_resnet", true, 224, 224);
     Augmenter ours(recipe, {}, 0);

@@ -13,7 +13,7 @@ struct InputOptions {
   std::string peer_script = "benchmarks/peers/input_peers.py";
 };
 
-// Measures decoding, reading and small pictures, and compares them with other methods and programs.
+// Measures decoding, reading and small images, and compares them with other methods and programs.
 Results run_input(const InputOptions& options);
 
 }  // namespace horon::bench

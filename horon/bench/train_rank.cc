@@ -32,13 +32,13 @@ using train::Replica;
 using train::Shard;
 using train::TrainConfig;
 
-// A fixed batch of random pictures.
+// A fixed batch of random images.
 struct FixedBatch {
   std::vector<float> pixels;
   OwnedBuffer there;  // the same on a GPU
   std::vector<int64_t> labels;
   std::vector<uint64_t> numbers;
-  FixedBatch(uint64_t count, const ModelShape& shape, const Accelerator& place)
+  FixedBatch(uint64_t count, const ModelShape& shape, const Accelerator& accelerator)
 
       : pixels(count * 3 * static_cast<uint64_t>(shape.image_size * shape.image_size)) {
     for (size_t i = 0; i < pixels.size(); ++i)
@@ -47,9 +47,9 @@ struct FixedBatch {
       labels.push_back(static_cast<int64_t>(i) % shape.classes);
       numbers.push_back(i);
     }
-    if (place.is_cpu()) return;
-    there = place.runtime->allocate(pixels.size(), DType::kF32, place.device.index);
-    place.math->copy(there.view().data, pixels.data(), pixels.size() * sizeof(float));
+    if (accelerator.is_cpu()) return;
+    there = accelerator.runtime->allocate(pixels.size(), DType::kF32, accelerator.device.index);
+    accelerator.math->copy(there.view().data, pixels.data(), pixels.size() * sizeof(float));
   }
   // Cut into logical shards.
   std::vector<Shard> shards(uint64_t parts) const {
@@ -72,13 +72,13 @@ struct FixedBatch {
 class Steps {
  public:
   Steps(const TrainConfig& config, std::unique_ptr<Communicator> comm, Replica& replica,
-        const Accelerator& place)
+        const Accelerator& accelerator)
       : runtime_(std::move(comm)),
         replica_(replica),
         sync_(config.reduction == Reduction::kExact
-                  ? train::make_exact_sync(runtime_, replica, config.logical_shards, place)
-                  : train::make_fast_sync(runtime_, replica, place)),
-        optimizer_(train::make_optimizer(config, sync_->slices(), place)) {}
+                  ? train::make_exact_sync(runtime_, replica, config.logical_shards, accelerator)
+                  : train::make_fast_sync(runtime_, replica, accelerator)),
+        optimizer_(train::make_optimizer(config, sync_->slices(), accelerator)) {}
   void step(const std::vector<Shard>& shards, uint64_t global) {
     compute_gradients(replica_, *sync_, {{{shards, global}}});
     optimizer_->step(sync_->slices(), 1e-4);
@@ -91,13 +91,13 @@ class Steps {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-std::unique_ptr<Communicator> alone(const Accelerator& place) {
+std::unique_ptr<Communicator> alone(const Accelerator& accelerator) {
   BootstrapInfo info;
-  info.device = place.runtime;
+  info.device = accelerator.runtime;
   return make_communicator(info);
 }
 
-Accelerator place_for(const nlohmann::json& plan) {
+Accelerator accelerator_for(const nlohmann::json& plan) {
   if (plan.value("device", "cpu") == "cpu") return {};
   std::string why;
   if (!train::has_cuda(&why)) throw UsageError("--device cuda: " + why);
@@ -115,8 +115,8 @@ TrainConfig config_for(const nlohmann::json& plan) {
 // the other sync's.
 class WatchedSync final : public GradientSync {
  public:
-  WatchedSync(std::unique_ptr<GradientSync> inner, const Accelerator& place)
-      : inner_(std::move(inner)), place_(place) {}
+  WatchedSync(std::unique_ptr<GradientSync> inner, const Accelerator& accelerator)
+      : inner_(std::move(inner)), accelerator_(accelerator) {}
   const std::vector<train::Slice>& slices() const override { return inner_->slices(); }
   void begin(const train::StepPlan& plan) override {
     marks_.clear();
@@ -125,17 +125,17 @@ class WatchedSync final : public GradientSync {
   void begin_shard(size_t pass, const Shard& shard) override { inner_->begin_shard(pass, shard); }
   void ready(size_t i, const float* gradient) override {
     inner_->ready(i, gradient);
-    marks_.push_back(place_.math->mark());
+    marks_.push_back(accelerator_.math->mark());
     if (marks_.size() > 1) return;
     watcher_ = std::jthread([this, first = marks_.front()] {
-      place_.math->wait(first);
+      accelerator_.math->wait(first);
       begun = trace_now();
     });
   }
   // Before the score is waited for, which is behind the backward pass.
   void end_backward() {
     watcher_.join();
-    place_.math->wait(marks_.back());
+    accelerator_.math->wait(marks_.back());
     ended = trace_now();
   }
   void end_shard(const train::Score& score) override { inner_->end_shard(score); }
@@ -148,7 +148,7 @@ class WatchedSync final : public GradientSync {
 
  private:
   std::unique_ptr<GradientSync> inner_;
-  Accelerator place_;
+  Accelerator accelerator_;
   std::vector<std::shared_ptr<void>> marks_;
   std::jthread watcher_;
 };
@@ -175,12 +175,12 @@ std::vector<Transfer> read_transfers(const std::string& path) {
 // The part of the time of all transfers of gradients that lies inside a backward pass on the GPU,
 // step by step, from the timeline of this rank.
 nlohmann::json measure_overlap(const nlohmann::json& plan, std::unique_ptr<Communicator> world,
-                               const Accelerator& place) {
+                               const Accelerator& accelerator) {
   const TrainConfig config = config_for(plan);
   const ModelShape shape{.classes = plan.at("classes"), .image_size = plan.at("image_size")};
-  Replica replica(config, shape, {.threads = 1, .device = place.device});
+  Replica replica(config, shape, {.threads = 1, .device = accelerator.device});
   const auto batch = plan.at("batch").get<uint64_t>();
-  const FixedBatch fixed(batch, shape, place);
+  const FixedBatch fixed(batch, shape, accelerator);
   RuntimeOptions options;
   options.limits.bucket_bytes = plan.at("bucket_bytes");
   options.timeline = plan.at("out").get<std::string>() + ".timeline";
@@ -189,7 +189,7 @@ nlohmann::json measure_overlap(const nlohmann::json& plan, std::unique_ptr<Commu
   std::vector<std::pair<int64_t, int64_t>> passes;
   {
     Runtime runtime(std::move(world), options);
-    WatchedSync sync(train::make_fast_sync(runtime, replica, place), place);
+    WatchedSync sync(train::make_fast_sync(runtime, replica, accelerator), accelerator);
     for (int round = -3; round < plan.at("rounds").get<int>(); ++round) {
       const train::StepPlan step{{{fixed.shards(1), batch * ranks}}};
       sync.begin(step);
@@ -232,14 +232,14 @@ using Contenders = std::vector<std::pair<std::string, std::function<void()>>>;
 
 // In turns, after a common start; seconds of each round.
 nlohmann::json measure(Communicator& comm, int rounds, const Contenders& contenders,
-                       const Accelerator& place = {}) {
+                       const Accelerator& accelerator = {}) {
   nlohmann::json times;
   for (int round = -2; round < rounds; ++round) {  // two to warm up
     for (const auto& [name, body] : contenders) {
       comm.barrier();
       const Stopwatch watch;
       body();
-      if (!place.is_cpu()) place.math->wait(place.math->mark());
+      if (!accelerator.is_cpu()) accelerator.math->wait(accelerator.math->mark());
       if (round >= 0) times[name].push_back(watch.seconds());
     }
   }
@@ -276,17 +276,17 @@ nlohmann::json measure_input(const nlohmann::json& plan, Communicator& comm) {
 
 // Gradients by the trainer's step and by a user's loop around a DistributedOptimizer; no updates.
 nlohmann::json measure_wrapped(const nlohmann::json& plan, Session& session, Communicator& comm,
-                               const Accelerator& place) {
+                               const Accelerator& accelerator) {
   const TrainConfig config = config_for(plan);
   const ModelShape shape{.classes = plan.at("classes"), .image_size = plan.at("image_size")};
-  Replica replica(config, shape, {.threads = 1, .device = place.device});
+  Replica replica(config, shape, {.threads = 1, .device = accelerator.device});
   const auto batch = plan.at("batch").get<uint64_t>();
-  const FixedBatch fixed(batch, shape, place);
+  const FixedBatch fixed(batch, shape, accelerator);
   std::vector<int> everybody(static_cast<size_t>(comm.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   Runtime runtime(comm.sub_communicator(everybody));
-  const auto sync = train::make_fast_sync(runtime, replica, place);
-  BareLoop loop(config, shape, place.device, &session);
+  const auto sync = train::make_fast_sync(runtime, replica, accelerator);
+  BareLoop loop(config, shape, accelerator.device, &session);
   const auto ranks = static_cast<uint64_t>(comm.size());
   const auto ours = [&] {
     compute_gradients(replica, *sync, {{{fixed.shards(1), batch * ranks}}});
@@ -295,39 +295,39 @@ nlohmann::json measure_wrapped(const nlohmann::json& plan, Session& session, Com
                  {{"alone", ours},
                   {"wrapped", [&] { loop.compute(fixed.shards(1)[0].samples); }},
                   {"again", ours}},
-                 place);
+                 accelerator);
 }
 
 nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communicator> world,
-                             Communicator& comm, const Accelerator& place) {
+                             Communicator& comm, const Accelerator& accelerator) {
   TrainConfig config = config_for(plan);
   const ModelShape shape{.classes = plan.value("classes", 10),
                          .image_size = plan.value("image_size", 32)};
   const std::string what = plan.at("what").get<std::string>();
   Replica replica(config, shape,
-                  {.threads = plan.at("threads").get<int>(), .device = place.device});
+                  {.threads = plan.at("threads").get<int>(), .device = accelerator.device});
   const auto batch = plan.at("batch").get<uint64_t>();
-  const FixedBatch fixed(batch, shape, place);
-  Steps lone(config, alone(place), replica, place);
+  const FixedBatch fixed(batch, shape, accelerator);
+  Steps lone(config, alone(accelerator), replica, accelerator);
   Contenders contenders = {{"alone", [&] { lone.step(fixed.shards(1), batch); }},
                            {"again", [&] { lone.step(fixed.shards(1), batch); }}};
   std::unique_ptr<Steps> other;
   std::unique_ptr<BareLoop> bare;
   if (what == "scaling") {
     const auto ranks = static_cast<uint64_t>(world->size());
-    other = std::make_unique<Steps>(config, std::move(world), replica, place);
+    other = std::make_unique<Steps>(config, std::move(world), replica, accelerator);
     contenders.emplace_back("together",
                             [&, ranks] { other->step(fixed.shards(1), batch * ranks); });
   } else if (what == "exact") {
     config.reduction = Reduction::kExact;
-    other = std::make_unique<Steps>(config, alone(place), replica, place);
+    other = std::make_unique<Steps>(config, alone(accelerator), replica, accelerator);
     contenders.emplace_back("exact",
                             [&] { other->step(fixed.shards(config.logical_shards), batch); });
   } else {
-    bare = std::make_unique<BareLoop>(config, shape, place.device);
+    bare = std::make_unique<BareLoop>(config, shape, accelerator.device);
     contenders.emplace_back("libtorch", [&] { bare->step(fixed.shards(1)[0].samples); });
   }
-  return measure(comm, plan.at("rounds").get<int>(), contenders, place);
+  return measure(comm, plan.at("rounds").get<int>(), contenders, accelerator);
 }
 
 }  // namespace
@@ -338,8 +338,8 @@ void run_train_steps(const std::string& text) {
   SessionOptions options;
   options.connects = false;
   Session session(options);
-  const Accelerator place = place_for(plan);
-  session.connect(place.runtime);
+  const Accelerator accelerator = accelerator_for(plan);
+  session.connect(accelerator.runtime);
   Communicator& comm = session.world();
   std::vector<int> all(static_cast<size_t>(comm.size()));
   std::iota(all.begin(), all.end(), 0);
@@ -348,11 +348,11 @@ void run_train_steps(const std::string& text) {
   if (what == "input") {
     times = measure_input(plan, *clock);
   } else if (what == "wrapped") {
-    times = measure_wrapped(plan, session, *clock, place);
+    times = measure_wrapped(plan, session, *clock, accelerator);
   } else if (what == "overlap") {
-    times = measure_overlap(plan, comm.sub_communicator(all), place);
+    times = measure_overlap(plan, comm.sub_communicator(all), accelerator);
   } else {
-    times = measure_steps(plan, comm.sub_communicator(all), *clock, place);
+    times = measure_steps(plan, comm.sub_communicator(all), *clock, accelerator);
   }
   if (session.is_first()) file::write(plan.at("out").get<std::string>(), times.dump());
   clock->barrier();

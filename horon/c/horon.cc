@@ -1,4 +1,4 @@
-// Sessions and questions; operations are in operations.cc.
+// Sessions and questions; operations are in horon_operations.cc.
 #include "horon/c/horon.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ extern "C" {
 
 int horon_open(const horon_session_options* options, horon_session** session) {
   return code_of([&] {
-    require(session != nullptr, "horon_open: there is no place for the session");
+    require(session != nullptr, "horon_open: `session` is null");
     *session = open_session(options, false);
   });
 }
@@ -127,7 +127,7 @@ int horon_has_part(horon_session* session, const char* name) {
 
 int horon_read_counters(horon_session* session, horon_counters* counters) {
   return code_of([&] {
-    require(counters != nullptr, "horon_read_counters: there is no place for them");
+    require(counters != nullptr, "horon_read_counters: `counters` is null");
     horon_counters own = read_struct(counters, "horon_counters");
     const RuntimeCounters now = Use(session)->runtime().counters();
     own.operations = now.operations;
@@ -167,7 +167,7 @@ int horon_declare(horon_session* session, const horon_tensor* tensors, int count
 
 int horon_allocate(horon_session* session, uint64_t count, int dtype, void** data) {
   return code_of([&] {
-    require(data != nullptr, "horon_allocate: there is no place for the address");
+    require(data != nullptr, "horon_allocate: `data` is null");
     const Use job(session);
     OwnedBuffer made = job->session->world().allocate(count, dtype_of(dtype));
     *data = made.view().data;

@@ -224,7 +224,7 @@ Use::Use(horon_session* session) {
     const std::lock_guard lock(sessions().mutex);
     job_ = find(session);
     require(job_ != nullptr, session == nullptr ? "call horon_init first"
-                                                : "this session is closed, or none at all");
+                                                : "this session is closed or was never opened");
     require(job_->process.is_here(),
             "this process was forked from the one that opened the session and is not a rank; call "
             "horon_init to make it one");

@@ -36,22 +36,23 @@ void keep(const std::string& path, const bench::Results& measured) {
 // nothing.
 void refuse_unread(const Globals& globals, const std::vector<std::string>& contenders) {
   require(!globals.flags.contains("backend"),
-          fmt::format("--backend: what is measured here is chosen by `horon bench allreduce "
-                      "--backends {}`",
+          fmt::format("--backend: not read here; use `horon bench allreduce --backends {}`",
                       fmt::join(bench::contender_names(), ",")));
   require(!globals.flags.contains("cross_backend") ||
               std::find(contenders.begin(), contenders.end(), "hier") != contenders.end(),
-          "--cross-backend: only hier reads it; say `horon bench allreduce --backends hier`");
+          "--cross-backend: only hier reads it; use `horon bench allreduce --backends hier`");
   for (const char* name : {"rendezvous", "secret_file", "insecure"})
     require(!globals.flags.contains(name),
-            fmt::format("{}: these ranks meet in a folder of their own", job_setting_flag(name)));
+            fmt::format("{}: not read here: these ranks meet in a temporary folder",
+                        job_setting_flag(name)));
   for (const char* name :
        {"bucket_bytes", "first_bucket_bytes", "chunk_bytes", "stall_warning_time",
         "stall_shutdown_time", "autotune_file", "timeline", "flight_folder"})
-    require(!globals.flags.contains(name),
-            fmt::format("{}: nothing reads it here; it is for named operations, which `horon bench "
-                        "runtime` measures",
-                        job_setting_flag(name)));
+    require(
+        !globals.flags.contains(name),
+        fmt::format(
+            "{}: not read here; it affects named operations, which `horon bench runtime` measures",
+            job_setting_flag(name)));
 }
 
 void print_table(const std::vector<bench::BenchPoint>& points) {
@@ -98,17 +99,19 @@ void run_all_reduce(const AllReduceFlags& flags, const Globals& globals) {
 void add_all_reduce(CLI::App& bench, Globals& globals) {
   auto* allreduce = bench.add_subcommand("allreduce",
                                          "All-reduce by size and backend, against MPI_Allreduce, "
-                                         "gloo::allreduce and the memory's floor");
+                                         "gloo::allreduce and the memory-traffic limit");
   auto flags = std::make_shared<AllReduceFlags>();
   allreduce->add_flag("--quick", flags->quick, "a few sizes, under 40 s");
   allreduce->add_option("--json", flags->json, "write the record to this file");
-  allreduce->add_option("--svg", flags->svg, "draw it into this file");
-  allreduce->add_option("--sizes", flags->sizes, "bytes a rank, e.g. 4,64KB,100MB");
+  allreduce->add_option("--svg", flags->svg, "write a plot to this file");
+  allreduce->add_option("--sizes", flags->sizes, "bytes per rank, e.g. 4,64KB,100MB");
   allreduce->add_option(
       "--backends", flags->backends,
       fmt::format("what to measure: {}", fmt::join(bench::contender_names(), ", ")));
   allreduce
-      ->add_option("--ranks", flags->ranks, "numbers of ranks; all backends run with the first")
+      ->add_option(
+          "--ranks", flags->ranks,
+          "numbers of ranks; with the first one all backends are measured, with the others shm")
       ->capture_default_str();
   allreduce->add_option("--dtype", flags->dtype, "element type")->capture_default_str();
   allreduce->add_option("--mpi", flags->mpi, "openmpi or mpich")->capture_default_str();
@@ -118,13 +121,14 @@ void add_all_reduce(CLI::App& bench, Globals& globals) {
 
 void add_launch(CLI::App& bench, Globals& globals) {
   auto* launch = bench.add_subcommand(
-      "launch", "From `horon run` to the first all-reduce, against mpirun; what a job costs idle");
+      "launch",
+      "Time from `horon run` to the first all-reduce, against mpirun; CPU time of an idle job");
   struct Flags : bench::LaunchOptions {
     std::string json;
   };
   auto flags = std::make_shared<Flags>();
   launch->add_flag("--quick", flags->quick, "fewer rounds, under 20 s");
-  launch->add_option("--rounds", flags->rounds, "of 8 ranks each")
+  launch->add_option("--rounds", flags->rounds, "number of starts with 8 ranks")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   launch->add_option("--json", flags->json, "write the record to this file");
@@ -143,9 +147,9 @@ void add_launch(CLI::App& bench, Globals& globals) {
 }
 
 void add_runtime(CLI::App& bench, Globals& globals) {
-  auto* runtime = bench.add_subcommand(
-      "runtime",
-      "Named operations and the gradients of ResNet-50 in buckets, against one all-reduce");
+  auto* runtime = bench.add_subcommand("runtime",
+                                       "Named operations: latency, and the gradients of ResNet-50 "
+                                       "in buckets against one all-reduce");
   struct Flags {
     bool quick = false;
     std::string json;
@@ -165,15 +169,16 @@ void add_runtime(CLI::App& bench, Globals& globals) {
 
 void add_input(CLI::App& bench) {
   auto* input = bench.add_subcommand(
-      "input", "Decoding, reading and small pictures, against other ways and programs");
+      "input", "JPEG decoding, TFRecord reading and small images, against other programs");
   struct Flags : bench::InputOptions {
     std::string json;
   };
   auto flags = std::make_shared<Flags>();
   input->add_flag("--quick", flags->quick, "fewer rounds");
   input->add_option("--json", flags->json, "write the record to this file");
-  input->add_option("--peers", flags->peers,
-                    "a Python with torch and tensorflow (`make bench-peers` makes one)");
+  input->add_option(
+      "--peers", flags->peers,
+      "a Python with torch and tensorflow, to measure them too (`make bench-peers` installs one)");
   input->add_option("--peer-script", flags->peer_script)->capture_default_str();
   input->callback([flags] {
     bench::check_peers(flags->peers, flags->peer_script);
@@ -186,18 +191,21 @@ void add_input(CLI::App& bench) {
 
 void add_train(CLI::App& bench, Globals& globals) {
   auto* train = bench.add_subcommand(
-      "train", "Steps of training: on two ranks, against bare LibTorch, with real input, exact");
+      "train",
+      "Training steps: on two ranks, against a minimal LibTorch loop, with real input, exact");
   struct Flags : bench::TrainOptions {
     std::string json;
   };
   auto flags = std::make_shared<Flags>();
   train->add_flag("--quick", flags->quick, "fewer rounds");
-  train->add_option("--device", flags->device, "cpu, or cuda: a step on a GPU against LibTorch's")
+  train
+      ->add_option("--device", flags->device,
+                   "cpu, or cuda: steps on a GPU against a minimal LibTorch loop")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   train->add_option("--json", flags->json, "write the record to this file");
   train->add_option("--peers", flags->peers,
-                    "a Python with torch (`make bench-peers` makes one): DDP beside it");
+                    "a Python with torch, to measure DDP too (`make bench-peers` installs one)");
   train->add_option("--peer-script", flags->peer_script)->capture_default_str();
   add_job_setting_flags(*train, globals);
   train->callback([flags, &globals] {
@@ -240,7 +248,7 @@ void add_ranks(CLI::App& bench, Globals& globals) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Globals& globals) {
-  auto* bench = app.add_subcommand("bench", "Measures, with peers in the same run");
+  auto* bench = app.add_subcommand("bench", "Measures performance, with peers in the same run");
   bench->require_subcommand(1);
   add_all_reduce(*bench, globals);
   add_launch(*bench, globals);
@@ -252,7 +260,7 @@ void add_bench_command(CLI::App& app, Globals& globals) {
 
 void add_demo_command(CLI::App& app, Globals& globals) {
   auto* demo = app.add_subcommand(
-      "demo", "Starts ranks on this machine that all-reduce, and shows what it took");
+      "demo", "Starts ranks on this host, runs an all-reduce and prints its time");
   auto ranks = std::make_shared<int>(2);
   demo->add_option("-n,--np", *ranks, "number of ranks")
       ->capture_default_str()

@@ -54,8 +54,8 @@ void add_source_flags(CLI::App& command, Source& source) {
   add_count(command, "--validation_split", source.request.validation_split, 0, kMostSamples,
             "number of training samples to use as validation set");
   add_count(command, "--samples", source.request.samples, 1, kMostSamples,
-            "for shapes10 and synthetic");
-  add_seed(command, source.request.seed, "for shapes10 and synthetic");
+            "for shapes10 and synthetic only");
+  add_seed(command, source.request.seed, "for shapes10 and synthetic only");
   command
       .add_option("--num_classes", source.request.classes,
                   "number of classes, if the files do not contain it")
@@ -199,7 +199,7 @@ void download(DownloadFlags flags) {
 }
 
 struct ShardFlags {
-  BatchOptions share;
+  BatchOptions batching;
   int ranks = 4;
   uint64_t epochs = 1;
   uint64_t seed = 0;
@@ -212,9 +212,10 @@ void explain_way(const std::string& name, const ShardFlags& flags) {
   const SplitMethod way = parse_split_method(name);
   std::cout << fmt::format("\n{}\n", name);
   for (uint64_t epoch = 0; epoch < flags.epochs; ++epoch) {
-    std::vector<uint32_t> times(flags.share.samples);
+    std::vector<uint32_t> times(flags.batching.samples);
     for (int rank = 0; rank < flags.ranks; ++rank) {
-      const auto samples = samples_of_rank(way, flags.share, epoch, flags.seed, rank, flags.ranks);
+      const auto samples =
+          samples_of_rank(way, flags.batching, epoch, flags.seed, rank, flags.ranks);
       for (const uint64_t sample : samples) ++times[sample];
       const auto few = std::span(samples).first(std::min<size_t>(samples.size(), 6));
       if (rank < 8)
@@ -227,16 +228,16 @@ void explain_way(const std::string& name, const ShardFlags& flags) {
         std::count_if(times.begin(), times.end(), [](uint32_t n) { return n > 1; });
     std::cout << fmt::format(
         "  epoch {}: of {} samples {} are missed ({:.1f} %), {} are read more than once\n", epoch,
-        flags.share.samples, missed,
+        flags.batching.samples, missed,
         100.0 * static_cast<double>(missed) /
-            static_cast<double>(std::max<uint64_t>(flags.share.samples, 1)),
+            static_cast<double>(std::max<uint64_t>(flags.batching.samples, 1)),
         repeated);
   }
 }
 
 void explain_shards(const ShardFlags& flags) {
-  std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.share.samples,
-                           flags.share.batch, flags.ranks);
+  std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.batching.samples,
+                           flags.batching.batch, flags.ranks);
   const std::vector<std::string> ways =
       flags.way.empty() ? split_method_names() : std::vector<std::string>{flags.way};
   for (const std::string& name : ways) explain_way(name, flags);
@@ -260,12 +261,12 @@ void add_make_and_convert(CLI::App& data) {
       ->capture_default_str();
   make->add_option("--split", source->request.split, "train or test")->capture_default_str();
   add_count(*make, "--samples", source->request.samples, 1, kMostSamples,
-            "default 10000 (train), 2000 (test)");
+            "number of samples; default 10000 (train), 2000 (test)");
   add_seed(*make, source->request.seed);
   make->callback([source, options] {
     require(source->request.name == "shapes10",
-            fmt::format("'{}' is not made here: only shapes10 is; `horon data convert` writes the "
-                        "files of others",
+            fmt::format("'{}' cannot be generated, only shapes10 can; `horon data convert` writes "
+                        "other data sets",
                         source->request.name));
     convert(*source, *options);
   });
@@ -341,17 +342,18 @@ void add_data_command(CLI::App& app, Globals& globals) {
 
   auto flags = std::make_shared<ShardFlags>();
   auto* shard = data->add_subcommand(
-      "shard", "Shows which rank reads what, with Horon's and other programs' methods");
+      "shard", "Shows which rank reads what, with Horon's split and those of other programs");
   shard->add_flag("--explain", flags->explains, "show which rank reads what (the default)");
   constexpr uint64_t kMostShown = 100'000'000;
-  add_count(*shard, "--samples", flags->share.samples, 1, kMostShown)->required();
-  add_count(*shard, "--batch_size", flags->share.batch, 1, kMostShown,
+  add_count(*shard, "--samples", flags->batching.samples, 1, kMostShown)->required();
+  add_count(*shard, "--batch_size", flags->batching.batch, 1, kMostShown,
             "global batch size, of all ranks together")
       ->required();
   shard->add_option("--ranks", flags->ranks)->check(CLI::Range(1, 4096))->capture_default_str();
   add_count(*shard, "--epochs", flags->epochs, 1, 10'000)->capture_default_str();
   add_seed(*shard, flags->seed);
-  shard->add_flag("--drop_remainder", flags->share.drops_remainder, "skip the last, short batch");
+  shard->add_flag("--drop_remainder", flags->batching.drops_remainder,
+                  "skip the last, short batch");
   shard->add_option("--way", flags->way,
                     fmt::format("one of {}; default: all", fmt::join(split_method_names(), ", ")));
   shard->callback([flags] { explain_shards(*flags); });

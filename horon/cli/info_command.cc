@@ -42,7 +42,7 @@ void print_info(const JobSettings& job_settings) {
                            fmt::join(kernel_names(), ", "));
   std::cout << fmt::format("gpu        {}\n", describe_cuda(folders));
   std::cout << fmt::format("backends   {}\n", fmt::join(backend_names(), ", "));
-  std::cout << "parts      (opened when asked for)\n";
+  std::cout << "parts      (opened on demand)\n";
   for (const PartStatus& part : probe_parts(folders)) {
     std::cout << fmt::format("  {:<12} {} {}\n", part.name,
                              part.loads ? "loads:" : "absent:", part.detail);
@@ -65,7 +65,7 @@ void print_knobs(const JobSettings& job_settings) {
 
 void add_info_command(CLI::App& app, Globals& globals) {
   auto* info = app.add_subcommand(
-      "info", "Prints what was built, what this machine has, and the effective settings");
+      "info", "Prints what was built, what this host has, and the effective settings");
   struct Choice {
     bool job_settings = false;
     bool markdown = false;
@@ -83,7 +83,7 @@ void add_info_command(CLI::App& app, Globals& globals) {
                  "print the table from which algorithms are chosen");
   info->add_flag(
       "--kind", choice->kind,
-      "print only the kind of this machine's CPU, as used in the names of benchmark records");
+      "print only the kind of this host's CPU, as used in the names of benchmark records");
   add_job_setting_flags(*info, globals);
   info->callback([choice, &globals] {
     const JobSettings job_settings = globals.job_settings();

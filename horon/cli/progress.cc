@@ -36,7 +36,7 @@ void Progress::draw(bool last) {
   shown_ = true;
   const double seconds = std::max(watch_.seconds(), 1e-3);
   const double rate = static_cast<double>(done_) / seconds;
-  const double share =
+  const double fraction =
       total_ == 0 ? 1.0 : std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_));
   const std::string speed = unit_ == Unit::kBytes ? format_bytes(static_cast<uint64_t>(rate)) + "/s"
                                                   : fmt::format("{:.0f}/s", rate);
@@ -44,14 +44,14 @@ void Progress::draw(bool last) {
   const std::string when =
       last ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s left", left);
   if (!terminal_) {
-    std::fputs(fmt::format("{}: {:.0f} %, {}, {}\n", what_, 100 * share, speed, when).c_str(),
+    std::fputs(fmt::format("{}: {:.0f} %, {}, {}\n", what_, 100 * fraction, speed, when).c_str(),
                stderr);
     return;
   }
   constexpr size_t kWidth = 30;
-  const auto full = static_cast<size_t>(share * kWidth);
+  const auto full = static_cast<size_t>(fraction * kWidth);
   std::fputs(fmt::format("\r{} [{}{}] {:3.0f} %  {}  {}   ", what_, std::string(full, '#'),
-                         std::string(kWidth - full, '.'), 100 * share, speed, when)
+                         std::string(kWidth - full, '.'), 100 * fraction, speed, when)
                  .c_str(),
              stderr);
   std::fflush(stderr);

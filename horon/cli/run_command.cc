@@ -74,11 +74,11 @@ bool has_gpu() {
 }
 
 std::vector<launch::Host> find_hosts(const RunFlags& flags) {
-  require(flags.hosts.empty() || flags.hostfile.empty(), "give -H or --hostfile, not both");
+  require(flags.hosts.empty() || flags.hostfile.empty(), "use -H or --hostfile, not both");
   if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
   if (!flags.hostfile.empty())
     return launch::parse_hostfile(read_named_file("--hostfile", flags.hostfile), flags.hostfile);
-  // This machine: a slot for each GPU or core, and as many more as were asked for.
+  // This host: a slot for each GPU or core, and as many more as were asked for.
   const int gpus = count_gpus();
   const int slots = gpus > 0 ? gpus : static_cast<int>(usable_cores().size());
   return {{"localhost", flags.ranks > 0 ? flags.ranks : slots}};
@@ -137,12 +137,12 @@ JobSettings settings_of_ranks(const launch::JobPlan& plan) {
 void check_backend(const JobSettings& job_settings, const launch::JobPlan& plan, bool through_mpi) {
   const std::string& backend = job_settings.text("backend");
   const bool one_host = plan.hosts.size() == 1 || !job_settings.text("host_id").empty();
-  require(backend != "self" || plan.places.size() == 1,
-          fmt::format("--backend self is for one rank, this job has {}", plan.places.size()));
-  require(backend != "local", "--backend local is for ranks that are threads; take shm");
+  require(backend != "self" || plan.placements.size() == 1,
+          fmt::format("--backend self is for one rank, this job has {}", plan.placements.size()));
+  require(backend != "local", "--backend local is for ranks that are threads; use shm");
   require(
       backend != "shm" || one_host,
-      fmt::format("--backend shm is for one host, this job has {}; take hier", plan.hosts.size()));
+      fmt::format("--backend shm is for one host, this job has {}; use hier", plan.hosts.size()));
   const bool crosses = backend == "hier" || (!one_host && (backend == "auto" || backend == "nccl"));
   const bool by_mpi = backend == "mpi" || (crosses && job_settings.text("cross_backend") == "mpi");
   require(through_mpi || !by_mpi,
@@ -168,8 +168,8 @@ void check_flags(const RunFlags& flags, const Globals& globals) {
           "--rendezvous: `horon run` serves the store itself; --rendezvous-port chooses its port");
   require(!globals.flags.contains("secret_file"),
           "--secret-file: `horon run` makes a secret for each job");
-  require(flags.mpi || flags.mpi_args.empty(), "--mpi-args: they are for --mpi");
-  require(flags.mpi || flags.binding_args.empty(), "--binding-args: they are for --mpi");
+  require(flags.mpi || flags.mpi_args.empty(), "--mpi-args requires --mpi");
+  require(flags.mpi || flags.binding_args.empty(), "--binding-args requires --mpi");
   if (flags.dry_run) return;
   for (const auto& [flag, path] : {std::pair("--ssh-identity-file", flags.identity),
                                    std::pair("--ssh-config", flags.ssh_config)})
@@ -187,7 +187,7 @@ std::vector<std::string> near_misses() {
     if (!name.starts_with("HORON_") || !is_long) continue;  // short names are near to many
     const std::string close = nearest(name, known);
     if (!close.empty() && close != name)
-      notes.push_back(fmt::format("{} is no setting; did you mean {}?", name, close));
+      notes.push_back(fmt::format("{} is not a setting; did you mean {}?", name, close));
   }
   return notes;
 }
@@ -201,7 +201,7 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   plan.hosts = find_hosts(flags);
   int slots = 0;
   for (const launch::Host& host : plan.hosts) slots += host.slots;
-  plan.places = launch::assign_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
+  plan.placements = launch::assign_ranks(plan.hosts, flags.ranks > 0 ? flags.ranks : slots);
   plan.command = globals.command;
   plan.folder =
       flags.workdir.empty() ? fs::current_path().string() : fs::absolute(flags.workdir).string();
@@ -223,7 +223,7 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
   plan.port = flags.port;
   plan.bind = !flags.no_bind;
   const bool colour = !process_env("NO_COLOR").has_value();
-  plan.output = {static_cast<int>(plan.places.size()), colour && isatty(STDOUT_FILENO) == 1,
+  plan.output = {static_cast<int>(plan.placements.size()), colour && isatty(STDOUT_FILENO) == 1,
                  colour && isatty(STDERR_FILENO) == 1, flags.timestamps, flags.output_folder};
   check_backend(settings_of_ranks(plan), plan, flags.mpi);
   plan.log_level =

@@ -63,7 +63,7 @@ int run(const CLI::App& command, const TrainFlags& flags, bool only_evaluates) {
   }();
   const nlohmann::json settings = {{"config", to_json(start.config)},
                                    {"given", start.given},
-                                   {"knobs", start.job_settings.given()}};
+                                   {"job_settings", start.job_settings.given()}};
   const int code = part->function<int(const char*, int)>("horon_train_run")(
       settings.dump().c_str(), start.only_evaluates ? 1 : 0);
   // LibTorch's threads and ours end with the process.

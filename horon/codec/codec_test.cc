@@ -249,7 +249,7 @@ std::string message_of(const std::function<void()>& action) {
   return "nothing was thrown";
 }
 
-TEST(CodecNames, AreListedAndOnesOwnAreAmongThem) {
+TEST(CodecNames, ListBuiltInAndOwnCodecs) {
   CodecRegistry codecs;
   EXPECT_EQ(codecs.names(), (std::vector<std::string>{"bf16", "fp16", "none", "bf16+feedback",
                                                       "fp16+feedback", "none+feedback"}));
@@ -265,7 +265,7 @@ TEST(CodecNames, AreListedAndOnesOwnAreAmongThem) {
   EXPECT_THROW(codecs.make(""), UsageError);
 }
 
-TEST(CodecNames, AreTakenOnceAndPlain) {
+TEST(CodecNames, RefuseDuplicatesAndReservedCharacters) {
   CodecRegistry codecs;
   const auto mine = [] { return std::make_unique<TopQuarter>(); };
   EXPECT_EQ(message_of([&] { codecs.add("fp16", mine); }), "codec 'fp16' is registered twice");

@@ -27,9 +27,16 @@ struct BootstrapInfo {
 // UsageError for an unknown name, a missing part, or an `algorithm` that the backend does not have;
 // on all ranks UsageError (exit code 11) for settings that must be equal and are not
 // (net/compare.h); TimeoutError naming the ranks that did not connect.
+//
+//   const Membership membership = enter_job(settings);  // programs usually create a Session
+//   instead const auto comm = make_communicator(bootstrap_info(membership, settings));
 std::unique_ptr<Communicator> make_communicator(const BootstrapInfo& info);
 
 // Ranks as threads of this process: returns one communicator per rank. `device` as above.
+//
+//   auto ranks = make_local_world(2);
+//   std::jthread other([&] { ranks[1]->barrier(); });
+//   ranks[0]->barrier();
 std::vector<std::unique_ptr<Communicator>> make_local_world(
     int size, const JobSettings& job_settings = {},
     const std::shared_ptr<DeviceRuntime>& device = nullptr);

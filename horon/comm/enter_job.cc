@@ -206,7 +206,7 @@ class JobEntry {
   }
 
   std::shared_ptr<Store> announce(std::shared_ptr<Store> store) const {
-    store->set(fmt::format("joined/{}", spec_.rank), "1", deadline_);
+    store->set(fmt::format("entered/{}", spec_.rank), "1", deadline_);
     return store;
   }
 
@@ -214,7 +214,7 @@ class JobEntry {
     std::vector<int> missing;
     for (int rank = 1; rank < spec_.size; ++rank) {
       try {
-        store.get(fmt::format("joined/{}", rank), deadline_);
+        store.get(fmt::format("entered/{}", rank), deadline_);
       } catch (const TimeoutError&) {
         missing.push_back(rank);
       }
@@ -251,26 +251,26 @@ Membership enter_job(const JobSettings& job_settings, const EnvLookup& env) {
     for (const std::string& line : explain_idle_horovod(env)) log.warn("{}", line);
   }
   const bool serves_itself = spec.size > 1 && spec.by != StartedBy::kLauncher;
-  Membership world{spec.rank, spec.size, nullptr, serves_itself ? 0 : -1, spec.describe()};
-  if (spec.size == 1) return world;
+  Membership membership{spec.rank, spec.size, nullptr, serves_itself ? 0 : -1, spec.describe()};
+  if (spec.size == 1) return membership;
   JobEntry entry(spec, job_settings);
-  world.on_failure = entry.on_failure();
+  membership.on_failure = entry.on_failure();
   try {
-    world.store = entry.connect();
+    membership.store = entry.connect();
   } catch (...) {  // the ranks will not come together
-    if (world.on_failure) world.on_failure();
+    if (membership.on_failure) membership.on_failure();
     throw;
   }
-  return world;
+  return membership;
 }
 
-BootstrapInfo bootstrap_info(const Membership& world, const JobSettings& job_settings) {
+BootstrapInfo bootstrap_info(const Membership& membership, const JobSettings& job_settings) {
   BootstrapInfo info;
-  info.rank = world.rank;
-  info.size = world.size;
-  info.store = world.store;
+  info.rank = membership.rank;
+  info.size = membership.size;
+  info.store = membership.store;
   info.job_settings = job_settings;
-  info.on_failure = world.on_failure;
+  info.on_failure = membership.on_failure;
   return info;
 }
 

@@ -31,6 +31,6 @@ struct Membership {
 Membership enter_job(const JobSettings& job_settings, const EnvLookup& env = process_env);
 
 // The arguments of make_communicator for this process.
-BootstrapInfo bootstrap_info(const Membership& world, const JobSettings& job_settings);
+BootstrapInfo bootstrap_info(const Membership& membership, const JobSettings& job_settings);
 
 }  // namespace horon

@@ -56,8 +56,13 @@ T finish(const std::vector<ExactSum>& ranks, DType dtype) {
   }
   T out = 0;
   const std::array<void*, 1> target = {&out};
-  const auto steps = plan_tree(leaves);
-  reduce_tree({.dtype = dtype, .divisor = 1, .steps = steps, .in = in, .out = target, .count = 1});
+  const auto instructions = plan_tree(leaves);
+  reduce_tree({.dtype = dtype,
+               .divisor = 1,
+               .instructions = instructions,
+               .in = in,
+               .out = target,
+               .count = 1});
   return out;
 }
 

@@ -12,6 +12,9 @@ class ExactSum;
 
 // One operation as a value: created by the functions below, run by Communicator::run (blocking) or
 // Communicator::start (asynchronous). Buffers must stay valid until the operation has ended.
+//
+//   comm.run(Request::broadcast(view_of(weights), 0));
+//   const Work work = comm.start(Request::all_reduce(view_of(sums), {.name = "sums"}));
 struct Request {
   OpKind kind = OpKind::kBarrier;
   BufferView in = {};

@@ -10,6 +10,9 @@ namespace horon {
 
 // The handle of an asynchronous operation. Copies share one state. Thread-safe; any thread may
 // wait.
+//
+//   const Work work = comm.start(Request::all_reduce(view_of(values)));
+//   work.wait();  // throws the operation's error
 class Work {
  public:
   Work();

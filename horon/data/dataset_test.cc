@@ -293,7 +293,7 @@ TEST_F(Opened, DigestsDependOnSizeSeedAndSplit) {
 
 // --- sizes and what follows from them
 
-TEST_F(Opened, PicturesOfOneSizeAreSeen) {
+TEST_F(Opened, ImagesOfOneSizeAreDetected) {
   const auto add = [&](const std::string& name, int height, int width) {
     const bool png = name.ends_with("png");
     file::write(at("train/" + name),
@@ -343,7 +343,7 @@ TEST(UsualRecipes, FollowFromTheKindOfData) {
   }
 }
 
-TEST_F(Opened, LinksInFoldersAreNotPassedOverInSilence) {
+TEST_F(Opened, SkippedLinksAreReported) {
   file::write(at("train/ant/1.png"), encode_png(picture(4, 4)));
   ASSERT_EQ(symlink("nowhere", at("train/ant/2.png").c_str()), 0);
   const auto set = open("image_folder");
@@ -364,7 +364,7 @@ TEST_F(Opened, TheNumberOfSamplesCannotBeSetForFiles) {
   EXPECT_THROW(open_dataset(wanted), UsageError);
 }
 
-TEST_F(Opened, MemoryThatIsKeptIsTold) {
+TEST_F(Opened, MemoryUseIsReported) {
   DatasetRequest wanted = request("shapes10");
   wanted.samples = 100;
   EXPECT_EQ(open_dataset(wanted)->memory_bytes(), 100U * (3072 + 8));

@@ -27,9 +27,9 @@ struct Entry {
 const Registry<Entry>& all_datasets() {
   static const Registry<Entry> kRegistry = [] {
     Registry<Entry> all("data set");
-    all.add("cifar10", {"32x32 colour pictures, 10 classes: data_batch_*.bin or the python version",
+    all.add("cifar10", {"32x32 colour images, 10 classes: data_batch_*.bin or the python version",
                         [](const DatasetRequest& request) { return open_cifar(request, 10); }});
-    all.add("cifar100", {"32x32 colour pictures, 100 classes: train.bin, test.bin, or python's",
+    all.add("cifar100", {"32x32 colour images, 100 classes: train.bin, test.bin, or python's",
                          [](const DatasetRequest& request) { return open_cifar(request, 100); }});
     all.add("mnist", {"28x28 grey digits, 10 classes: *-ubyte files, gzipped or not", open_mnist});
     all.add("tfrecord",
@@ -40,8 +40,8 @@ const Registry<Entry>& all_datasets() {
     all.add("npy", {"SPLIT_images.npy (u8, N x H x W x C) and SPLIT_labels.npy", open_npy, true});
     all.add("shapes10",
             {"ten shapes of CIFAR's size, drawn here; needs no files", make_shapes10, false, true});
-    all.add("synthetic", {"random pictures and labels, for measuring; needs no files",
-                          make_synthetic, false, true});
+    all.add("synthetic", {"random images and labels, for measuring; needs no files", make_synthetic,
+                          false, true});
     return all;
   }();
   return kRegistry;

@@ -141,35 +141,35 @@ uint64_t batches_in_epoch(const BatchOptions& options) {
 }
 
 BatchPart plan_batch(const Position& position, const BatchOptions& options, int rank, int ranks) {
-  const uint64_t steps = batches_in_epoch(options);
-  const uint64_t usable = options.drops_remainder ? steps * options.batch : options.samples;
+  const uint64_t batches = batches_in_epoch(options);
+  const uint64_t usable = options.drops_remainder ? batches * options.batch : options.samples;
   if (usable == 0)
     throw UsageError(fmt::format("a batch of {} from {} samples: there is no complete batch",
                                  options.batch, options.samples));
   const auto parts = options.shards == 0 ? static_cast<uint64_t>(ranks) : options.shards;
   if (parts < static_cast<uint64_t>(ranks))
     throw UsageError(
-        fmt::format("{} ranks share {} logical shards: raise --logical_shards, or "
+        fmt::format("{} ranks for {} logical shards: raise --logical_shards, or "
                     "start at most {} ranks",
                     ranks, parts, parts));
   Position at = position;
   if (at.next >= usable) at = {at.epoch + 1, 0};
-  BatchPart step;
-  step.epoch = at.epoch;
-  step.global = {at.next, at.next + std::min(options.batch, usable - at.next)};
-  if (usable - step.global.last < options.smallest) step.global.last = usable;
+  BatchPart part;
+  part.epoch = at.epoch;
+  part.global = {at.next, at.next + std::min(options.batch, usable - at.next)};
+  if (usable - part.global.last < options.smallest) part.global.last = usable;
   const uint64_t used = options.smallest <= 1
                             ? parts
-                            : std::clamp<uint64_t>(step.global.size() / options.smallest, 1, parts);
+                            : std::clamp<uint64_t>(part.global.size() / options.smallest, 1, parts);
   const Range mine = cut(parts, static_cast<uint64_t>(ranks), static_cast<uint64_t>(rank));
   for (uint64_t shard = mine.first; shard < mine.last; ++shard) {
-    const Range range = shard < used ? cut(step.global.size(), used, shard) : Range{};
+    const Range range = shard < used ? cut(part.global.size(), used, shard) : Range{};
 
-    step.shards.push_back({step.global.first + range.first, step.global.first + range.last});
+    part.shards.push_back({part.global.first + range.first, part.global.first + range.last});
   }
-  step.after = {at.epoch, step.global.last};
-  if (step.after.next >= usable) step.after = {at.epoch + 1, 0};
-  return step;
+  part.after = {at.epoch, part.global.last};
+  if (part.after.next >= usable) part.after = {at.epoch + 1, 0};
+  return part;
 }
 
 SplitMethod parse_split_method(const std::string& name) {
@@ -203,14 +203,14 @@ std::vector<uint64_t> samples_of_rank(SplitMethod way, const BatchOptions& optio
       const Permutation order(options.samples, seed, epoch);
       Position at{epoch, 0};
       while (at.epoch == epoch) {
-        const BatchPart step = plan_batch(at, options, rank, ranks);
-        for (const Range& shard : step.shards)
+        const BatchPart part = plan_batch(at, options, rank, ranks);
+        for (const Range& shard : part.shards)
           for (uint64_t i = shard.first; i < shard.last; ++i) samples.push_back(order.at(i));
-        at = step.after;
+        at = part.after;
       }
       break;
     }
-    case SplitMethod::kSplitSteps:  // everything in an order of its own, 1/n of the steps
+    case SplitMethod::kSplitSteps:  // everything in an order of its own, 1/n of the batches
       take(Permutation(options.samples, seed + kRankStream * (me + 1), epoch),
            options.samples / batch_of_rank / n * batch_of_rank, same);
       break;

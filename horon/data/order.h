@@ -60,9 +60,9 @@ struct Range {
 };
 Range cut(uint64_t count, uint64_t parts, uint64_t part);
 
-// What one rank reads in one step.
+// What one rank reads of one batch.
 struct BatchPart {
-  uint64_t epoch = 0;  // of this step
+  uint64_t epoch = 0;  // of this batch
 
   Range global;               // positions in the epoch that all ranks together read
   std::vector<Range> shards;  // of this rank: ranges of positions, one per logical shard
@@ -80,7 +80,7 @@ struct BatchOptions {
   uint64_t smallest = 1;  // minimum samples per shard: a short batch has fewer shards; a smaller
                           // remainder is merged into the previous batch
 };
-// The step at `position` for rank `rank` of `ranks`. Every sample of an epoch occurs exactly once;
+// The batch at `position` for rank `rank` of `ranks`. Every sample of an epoch occurs exactly once;
 // the last batch may be short. UsageError for a batch of 0, or more ranks than shards.
 BatchPart plan_batch(const Position& position, const BatchOptions& options, int rank, int ranks);
 uint64_t batches_in_epoch(const BatchOptions& options);

@@ -23,7 +23,7 @@ TEST(Philox, MatchesPublishedVectors) {
             (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Draws, AreFairAndTheirOwn) {
+TEST(Draws, AreUniformAndIndependent) {
   std::vector<int> counts(7);
   Draws draws(1, 2, 3, 4);
   double sum = 0;
@@ -110,26 +110,26 @@ TEST(Coverage, ExactlyOnceOnAnyNumberOfRanks) {
     for (int ranks = 1; ranks <= 7; ++ranks) {
       for (const uint64_t batch : {1U, 64U, 129U, 100'000U}) {
         if (batch == 1 && samples > 100) continue;
-        const BatchOptions share{.samples = samples, .batch = batch};
+        const BatchOptions batching{.samples = samples, .batch = batch};
         std::vector<uint8_t> seen(samples);
         Position at;
         int now = ranks;
-        uint64_t steps = 0;
+        uint64_t batches = 0;
         while (at.epoch < 3) {
           const auto order = make_epoch_order(samples, {}, at.epoch, {.seed = 5});
           const uint64_t epoch = at.epoch;
           Position after;
           uint64_t count = 0;
           for (int rank = 0; rank < now; ++rank) {
-            const BatchPart step = plan_batch(at, share, rank, now);
-            for (const Range& range : step.shards)
+            const BatchPart part = plan_batch(at, batching, rank, now);
+            for (const Range& range : part.shards)
               for (uint64_t i = range.first; i < range.last; ++i) ++seen[order->at(i)];
-            count += step.count();
-            after = step.after;
+            count += part.count();
+            after = part.after;
           }
           EXPECT_LE(count, batch);
           at = after;
-          if (++steps % 5 == 0) now = 1 + (now + 3) % 7;  // stop here, go on with others
+          if (++batches % 5 == 0) now = 1 + (now + 3) % 7;  // stop here, go on with others
           if (at.epoch == epoch) continue;
           ASSERT_TRUE(std::all_of(seen.begin(), seen.end(),
                                   [&](int times) { return times == static_cast<int>(at.epoch); }))
@@ -141,13 +141,13 @@ TEST(Coverage, ExactlyOnceOnAnyNumberOfRanks) {
 }
 
 TEST(Coverage, LogicalShardsAreTheSameOnAnyNumberOfRanks) {
-  const BatchOptions share{.samples = 1003, .batch = 100, .shards = 8};
+  const BatchOptions batching{.samples = 1003, .batch = 100, .shards = 8};
   for (Position at; at.epoch < 1;) {
-    std::vector<Range> whole = plan_batch(at, share, 0, 1).shards;
+    std::vector<Range> whole = plan_batch(at, batching, 0, 1).shards;
     for (const int ranks : {2, 3, 5, 8}) {
       std::vector<Range> together;
       for (int rank = 0; rank < ranks; ++rank)
-        for (const Range& range : plan_batch(at, share, rank, ranks).shards)
+        for (const Range& range : plan_batch(at, batching, rank, ranks).shards)
           together.push_back(range);
       ASSERT_EQ(together.size(), 8U);
       for (size_t i = 0; i < 8; ++i) {
@@ -155,9 +155,9 @@ TEST(Coverage, LogicalShardsAreTheSameOnAnyNumberOfRanks) {
         EXPECT_EQ(together[i].last, whole[i].last);
       }
     }
-    at = plan_batch(at, share, 0, 1).after;
+    at = plan_batch(at, batching, 0, 1).after;
   }
-  EXPECT_THROW(plan_batch({}, share, 0, 9), UsageError);
+  EXPECT_THROW(plan_batch({}, batching, 0, 9), UsageError);
   EXPECT_THROW(plan_batch({}, {.samples = 10, .batch = 0}, 0, 1), UsageError);
   EXPECT_THROW(plan_batch({}, {.samples = 10, .batch = 11, .drops_remainder = true}, 0, 1),
                UsageError);
@@ -168,28 +168,28 @@ TEST(Coverage, LogicalShardsAreTheSameOnAnyNumberOfRanks) {
 // No shard of one sample: a rest of 3 is one shard, a rest of 1 belongs to the batch before.
 TEST(Coverage, ShardsHaveASmallestSize) {
   for (uint64_t samples = 2; samples < 60; ++samples) {
-    const BatchOptions share{.samples = samples, .batch = 16, .shards = 8, .smallest = 2};
-    uint64_t steps = 0;
+    const BatchOptions batching{.samples = samples, .batch = 16, .shards = 8, .smallest = 2};
+    uint64_t batches = 0;
     std::vector<int> seen(samples);
-    for (Position at; at.epoch == 0; ++steps) {
+    for (Position at; at.epoch == 0; ++batches) {
       Position after;
       for (int rank = 0; rank < 3; ++rank) {
-        const BatchPart step = plan_batch(at, share, rank, 3);
-        for (const Range& range : step.shards) {
+        const BatchPart part = plan_batch(at, batching, rank, 3);
+        for (const Range& range : part.shards) {
           EXPECT_NE(range.size(), 1U) << samples;
           for (uint64_t i = range.first; i < range.last; ++i) ++seen[i];
         }
-        after = step.after;
+        after = part.after;
       }
       at = after;
     }
-    EXPECT_EQ(steps, batches_in_epoch(share)) << samples;
+    EXPECT_EQ(batches, batches_in_epoch(batching)) << samples;
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }))
         << samples;
   }
 }
 
-TEST(Chunks, ExactlyOnceAndNearTogether) {
+TEST(Chunks, EverySampleOccursOnceAndNeighboursShareFewChunks) {
   std::vector<uint64_t> chunks;
   for (uint64_t i = 0; i < 200; ++i) chunks.push_back(20 + i * 7 % 31);
   const uint64_t size = std::accumulate(chunks.begin(), chunks.end(), uint64_t{0});
@@ -214,11 +214,11 @@ TEST(Chunks, ExactlyOnceAndNearTogether) {
 }
 
 TEST(SplitMethods, OtherMethodsMissAndRepeatSamples) {
-  const BatchOptions share{.samples = 1003, .batch = 32};
+  const BatchOptions batching{.samples = 1003, .batch = 32};
   const auto count = [&](SplitMethod way, uint64_t& missed, uint64_t& repeated) {
     std::vector<int> times(1003);
     for (int rank = 0; rank < 4; ++rank)
-      for (const uint64_t sample : samples_of_rank(way, share, 0, 1, rank, 4)) ++times[sample];
+      for (const uint64_t sample : samples_of_rank(way, batching, 0, 1, rank, 4)) ++times[sample];
     missed = static_cast<uint64_t>(std::count(times.begin(), times.end(), 0));
     repeated = static_cast<uint64_t>(
         std::count_if(times.begin(), times.end(), [](int n) { return n > 1; }));

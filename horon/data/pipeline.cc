@@ -38,7 +38,7 @@ struct Slot {
   OwnedBuffer host;
   OwnedBuffer device;  // empty: none
   uint64_t epoch = 0;
-  BatchPart step;
+  BatchPart part;
   std::shared_ptr<const EpochOrder> order;
   std::vector<uint64_t> positions;
   std::vector<uint64_t> samples;
@@ -54,7 +54,7 @@ struct Slot {
 
 struct Pipeline::State {
   PipelineOptions options;
-  BatchOptions share;
+  BatchOptions batching;
   std::vector<uint64_t> chunks;
   uint64_t sample_bytes = 0;
   uint64_t largest = 0;  // samples of this rank in a whole batch
@@ -85,32 +85,32 @@ struct Pipeline::State {
   void close(Slot& slot) const;
 };
 
-// With the lock: every free slot gets the next step.
+// With the lock: every free slot gets the next batch.
 void Pipeline::State::plan_more() {
   while (!free.empty() && !ended && !stops) {
-    BatchPart step = plan_batch(planned, share, options.rank, options.ranks);
-    if (options.epochs != 0 && step.epoch >= options.epochs) {
+    BatchPart part = plan_batch(planned, batching, options.rank, options.ranks);
+    if (options.epochs != 0 && part.epoch >= options.epochs) {
       ended = true;
       break;
     }
-    if (order_epoch != step.epoch) {
-      order = make_epoch_order(share.samples, chunks, step.epoch, options.order);
-      order_epoch = step.epoch;
+    if (order_epoch != part.epoch) {
+      order = make_epoch_order(batching.samples, chunks, part.epoch, options.order);
+      order_epoch = part.epoch;
     }
     auto slot = free.back();
     free.pop_back();
-    slot->epoch = step.epoch;
-    slot->step = std::move(step);
+    slot->epoch = part.epoch;
+    slot->part = std::move(part);
     slot->order = order;
     slot->positions.clear();
-    for (const Range& shard : slot->step.shards)
+    for (const Range& shard : slot->part.shards)
       for (uint64_t i = shard.first; i < shard.last; ++i) slot->positions.push_back(i);
     slot->samples.assign(slot->positions.size(), 0);
     slot->labels.assign(slot->positions.size(), 0);
     slot->is_bad.assign(slot->positions.size(), 0);
     slot->taken = slot->done = 0;
     slot->is_moved = slot->positions.empty();
-    planned = slot->step.after;
+    planned = slot->part.after;
     line.push_back(std::move(slot));
   }
   work.notify_all();
@@ -248,15 +248,15 @@ Pipeline::Pipeline(const PipelineOptions& options) : state_(std::make_shared<Sta
   require(options.threads >= 1 && options.prefetch >= 1,
           "threads and prefetched batches: at least 1");
   state.options = options;
-  state.share = {options.dataset->size(), options.batch, options.shards, options.drops_remainder,
-                 options.smallest};
+  state.batching = {options.dataset->size(), options.batch, options.shards, options.drops_remainder,
+                    options.smallest};
   state.chunks = options.dataset->chunks();
   state.planned = options.start;
   state.sample_bytes = bytes_of_sample(options.recipe, options.form);
-  BatchOptions most = state.share;  // of the longest batch; nobody has more of it than rank 0
+  BatchOptions most = state.batching;  // of the longest batch; nobody has more of it than rank 0
   most.batch += options.smallest - std::min<uint64_t>(options.smallest, 1);
   most.drops_remainder = false;
-  plan_batch({}, state.share, 0, options.ranks);  // mistakes are said now
+  plan_batch({}, state.batching, 0, options.ranks);  // mistakes are said now
   state.largest = plan_batch({}, most, 0, options.ranks).count();
   const DType dtype = dtype_of_pixels(options.form.type);
   const uint64_t elements = state.largest * state.sample_bytes / size_of(dtype);
@@ -309,7 +309,7 @@ std::optional<Batch> Pipeline::next() {
   state.report.waited_seconds += watch.seconds();
   if (state.line.empty() || !state.line.front()->is_ready()) {
     if (state.error) std::rethrow_exception(state.error);
-    require(state.ended, "the caller holds all batches: release one, or raise `prefetch`");
+    require(state.ended, "all batches are held by the caller: release one, or raise `prefetch`");
     return std::nullopt;
   }
   const std::shared_ptr<Slot> slot = state.line.front();
@@ -322,16 +322,16 @@ std::optional<Batch> Pipeline::next() {
   batch.labels = slot->labels;
   batch.samples = slot->samples;
   uint64_t at = 0;
-  for (const Range& shard : slot->step.shards) {
+  for (const Range& shard : slot->part.shards) {
     const auto first = slot->is_bad.begin() + static_cast<ptrdiff_t>(at);
     batch.shard_sizes.push_back(
         shard.size() -
         static_cast<uint64_t>(std::count(first, first + static_cast<ptrdiff_t>(shard.size()), 1)));
     at += shard.size();
   }
-  batch.global_count = slot->step.global.size();
+  batch.global_count = slot->part.global.size();
   batch.epoch = slot->epoch;
-  batch.after = slot->step.after;
+  batch.after = slot->part.after;
   // The memory comes back when the batch is gone, wherever that is; the pipeline may be gone by
   // then.
   const std::weak_ptr<State> back = state_;

@@ -33,14 +33,14 @@ struct PipelineOptions {
   int device_index = 0;
 };
 
-// One rank's batch of one step. The pipeline owns the memory; it is reused when the batch is
+// One rank's part of one batch. The pipeline owns the memory; it is reused when the batch is
 // destroyed.
 struct Batch {
   BufferView pixels;  // count x (C x H x W or H x W x C)
   std::vector<int64_t> labels;
   std::vector<uint64_t> samples;      // numbers in the data set
   std::vector<uint64_t> shard_sizes;  // of this rank's logical shards, in order; the sum is count
-  uint64_t global_count = 0;          // samples of all ranks in this step
+  uint64_t global_count = 0;          // samples of all ranks in this batch
   uint64_t epoch = 0;
   Position after;               // position after this batch
   std::shared_ptr<void> holds;  // returns the memory

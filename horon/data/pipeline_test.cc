@@ -74,7 +74,7 @@ TEST(Pipelines, PixelsAreTheSameOnAnyNumberOfThreadsAndRanks) {
   }
 }
 
-TEST(Pipelines, GoOnFromAPositionWithOtherRanks) {
+TEST(Pipelines, ResumeAtAPositionOnAnotherNumberOfRanks) {
   const auto set = shapes(500);
   Seen reference;
   PipelineOptions whole = options_for(set, 64);
@@ -82,13 +82,13 @@ TEST(Pipelines, GoOnFromAPositionWithOtherRanks) {
   while (const auto batch = one.next()) add(*batch, reference);
   Seen seen;
   Position position;
-  for (int rank = 0; rank < 2; ++rank) {  // three steps on two ranks
+  for (int rank = 0; rank < 2; ++rank) {  // three batches on two ranks
     PipelineOptions options = options_for(set, 64);
     options.rank = rank;
     options.ranks = 2;
     options.threads = 2;
     Pipeline pipeline(options);
-    for (int step = 0; step < 3; ++step) {
+    for (int i = 0; i < 3; ++i) {
       const auto batch = pipeline.next();
       add(*batch, seen);
       position = batch->after;
@@ -161,7 +161,7 @@ TEST(Pipelines, StopAtAnyMoment) {
     std::optional<Batch> kept;
     {
       Pipeline pipeline(options);
-      for (int step = 0; step < i % 4; ++step) kept = pipeline.next();
+      for (int batch = 0; batch < i % 4; ++batch) kept = pipeline.next();
     }
     if (!kept) continue;
     EXPECT_EQ(kept->count(), 128U);  // still there, though the pipeline is not
@@ -185,12 +185,12 @@ TEST(Pipelines, MoreRanksThanSamplesReadEachSampleOnce) {
     options.rank = rank;
     options.ranks = 7;
     Pipeline pipeline(options);
-    int steps = 0;
+    int batches = 0;
     while (const auto batch = pipeline.next()) {
       add(*batch, seen);
-      ++steps;
+      ++batches;
     }
-    EXPECT_EQ(steps, 3);  // as many as the others, even with nothing to read
+    EXPECT_EQ(batches, 3);  // as many as the others, even with nothing to read
   }
   EXPECT_EQ(seen.size(), 10U);
 }
@@ -291,7 +291,7 @@ TEST(Pipelines, DataLostOnOpeningCountsAsCorruptRecords) {
   EXPECT_NE(report.reasons.front().find("the rest of the file is lost"), std::string::npos);
 }
 
-TEST(Pipelines, MemoryIsTold) {
+TEST(Pipelines, MemoryUseIsReported) {
   PipelineOptions options = options_for(shapes(200), 50);
   options.prefetch = 4;
   options.recipe = find_recipe("vgg", true, 16, 16);

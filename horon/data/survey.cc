@@ -111,7 +111,7 @@ VerifyReport verify_dataset(const Dataset& set, int threads, const Progress& pro
     const auto [first, fresh] = seen.emplace(hash, index);
     if (fresh) return;
     ++report.duplicates;
-    say(fmt::format("{}: the same picture as {}", set.where(index), set.where(first->second)));
+    say(fmt::format("{}: the same image as {}", set.where(index), set.where(first->second)));
   };
   visit_all(set, threads, progress, visit);
   return report;
@@ -164,15 +164,15 @@ Statistics measure_dataset(const Dataset& set, int threads, const Progress& prog
 
 Picture contact_sheet(const Dataset& set, int columns, int rows, int side,
                       const std::string& recipe, uint64_t seed) {
-  const int step = side + 4;
-  Picture sheet{rows * step + 4, columns * step + 4, 3, {}};
+  const int pitch = side + 4;
+  Picture sheet{rows * pitch + 4, columns * pitch + 4, 3, {}};
   sheet.pixels.assign(static_cast<size_t>(sheet.height) * static_cast<size_t>(sheet.width) * 3,
                       255);
   Recipe how = find_recipe(recipe.empty() ? "none" : recipe, !recipe.empty(), side, side);
   if (how.geometry == Geometry::kPadCrop) {  // at its own size, then enlarged below
     const DatasetInfo info = info_with_size(set);
     require(info.height > 0,
-            fmt::format("{}: pictures of one size are wanted, these differ", recipe));
+            fmt::format("{}: the images must have one size; these differ", recipe));
     how.height = info.height;
     how.width = info.width;
   }
@@ -187,8 +187,8 @@ Picture contact_sheet(const Dataset& set, int columns, int rows, int side,
   for (uint64_t i = 0; i < count; ++i) {
     augmenter.apply(set.read(i, scratch), 0, i, small.data());
     enlarger.apply({small, PixelForm::kHwc, how.height, how.width, 3, 0}, 0, i, tile.data());
-    const int x = 4 + static_cast<int>(i) % columns * step;
-    const int y = 4 + static_cast<int>(i) / columns * step;
+    const int x = 4 + static_cast<int>(i) % columns * pitch;
+    const int y = 4 + static_cast<int>(i) / columns * pitch;
     for (int row = 0; row < side; ++row)
       std::copy_n(tile.data() + static_cast<ptrdiff_t>(row) * side * 3, side * 3,
                   sheet.pixels.data() + (static_cast<ptrdiff_t>(y + row) * sheet.width + x) * 3);

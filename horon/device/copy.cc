@@ -75,11 +75,11 @@ void scale(const BufferView& data, double factor, DeviceRuntime* runtime, bool i
   host.write_back(runtime);
 }
 
-void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& place,
+void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& device,
               DeviceRuntime* runtime, bool is_ready) {
-  if (!place.is_cpu()) {
+  if (!device.is_cpu()) {
     require(runtime != nullptr, "copies of device memory need the device's part");
-    const auto stream = runtime->make_stream(place.index);
+    const auto stream = runtime->make_stream(device.index);
     if (!is_ready) stream->follow_caller();
     for (const CopyJob& job : jobs) stream->copy(job.to, job.from, job.bytes);
     return stream->synchronize();

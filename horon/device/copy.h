@@ -4,14 +4,13 @@
 
 #include "horon/device/stream.h"
 
-// Operations on whole buffers, for data outside buckets. Device memory is staged through the host
-// where it must be computed on; `runtime` may be null for host memory (else UsageError).
-// `is_ready`: device memory can be read and written now; else after what is in the device's default
-// stream.
+// Operations on whole buffers outside buckets. `runtime` may be null for host memory (UsageError
+// for device memory). `is_ready`: device memory can be used now; otherwise the operation waits for
+// the work that is now in the device's default stream.
 namespace horon {
 
 // data := data * factor. f16 and bf16 are multiplied in f32 and rounded once, integers in f64 and
-// truncated. Bools: UsageError unless the factor is 1.
+// truncated. Bools: UsageError unless the factor is 1. Device memory is staged through the host.
 void scale(const BufferView& data, double factor, DeviceRuntime* runtime = nullptr,
            bool is_ready = false);
 
@@ -23,7 +22,7 @@ struct CopyJob {
 };
 // Runs all copies, which must be on one device: host memory with several threads if worthwhile,
 // device memory with device copies.
-void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& place = {},
+void copy_all(const std::vector<CopyJob>& jobs, int threads, const Device& device = {},
               DeviceRuntime* runtime = nullptr, bool is_ready = false);
 
 }  // namespace horon

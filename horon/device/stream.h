@@ -9,8 +9,12 @@
 
 namespace horon {
 
-// Executes work in order on one device. Calls return at once on a GPU; on the CPU they finish
-// before they return. One thread at a time.
+// A queue of work on one device, executed in order. On a GPU calls only queue their work; on the
+// CPU they finish it. One thread at a time.
+//
+//   const auto stream = runtime.make_stream(0);
+//   stream->copy(host.data, device.data, device.bytes());
+//   stream->synchronize();  // only now may `host` be read
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -18,15 +22,15 @@ class Stream {
   virtual void copy(void* to, const void* from, uint64_t bytes) = 0;
   // Waits until all earlier work is done.
   virtual void synchronize() = 0;
-  // What comes is behind everything that is in the device's default stream now, where callers have
-  // their work unless they say otherwise. Does not wait.
+  // Work queued here from now on starts after everything that is now in the device's default stream
+  // (where programs queue their work unless they choose another stream). Does not block.
   virtual void follow_caller() {}
   // The native handle (cudaStream_t), null on the CPU.
   virtual void* handle() const = 0;
 };
 
 // Memory, streams and events of one kind of device. The CPU's is built in; CUDA's is a part that is
-// opened when a GPU is present. Thread-safe. Throws IoError without memory.
+// opened when a GPU is present. Thread-safe. IoError if memory cannot be allocated.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -34,22 +38,22 @@ class DeviceRuntime {
   virtual int device_count() const = 0;
   virtual std::string describe() const = 0;  // "NVIDIA H200, 139.8 GB"
   virtual OwnedBuffer allocate(uint64_t count, DType dtype, int device) = 0;
-  // Pinned host memory, which the device copies without staging.
+  // Page-locked host memory: the device copies to and from it directly and asynchronously.
   virtual OwnedBuffer allocate_pinned(uint64_t count, DType dtype) = 0;
-  // Makes host memory of the caller's such memory, until the result is let go; null where that
-  // cannot be (copies are slower then).
+  // Page-locks host memory of the caller until the returned object is destroyed. Null if the device
+  // cannot: copies still work, but are slower.
   virtual std::shared_ptr<void> pin(const BufferView& host) {
     (void)host;
     return nullptr;
   }
   virtual std::unique_ptr<Stream> make_stream(int device) = 0;
 
-  // Events and streams of the caller (cudaEvent_t, cudaStream_t). UsageError if the device has
-  // none. wait_event blocks this thread until the device has reached the event.
+  // Events and streams of the caller (cudaEvent_t, cudaStream_t); UsageError if the device has
+  // none. Blocks this thread until the device has reached the event.
   virtual void wait_event(void* event) { (void)event, no_events(); }
-  // Records the event after the work that this runtime has done for the caller.
+  // Records the event behind the work that this runtime has queued for the caller.
   virtual void record_event(void* event, int device) { (void)event, (void)device, no_events(); }
-  // Our own event, recorded after the work that is in the stream now.
+  // Records a new event behind the work that is now in `stream`; it lives as long as the result.
   virtual std::shared_ptr<void> mark(void* stream, int device) {
     (void)stream, (void)device, no_events();
   }

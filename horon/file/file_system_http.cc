@@ -49,7 +49,7 @@ size_t on_bytes(char* data, size_t, size_t count, void* user) {
     if (status == 200) sink.skip = sink.offset;
     if (status == 206 && !starts_at(sink.handle, sink.offset)) {
       sink.error =
-          std::make_exception_ptr(IoError("the server sends another part than was asked for"));
+          std::make_exception_ptr(IoError("the server sent a different range than requested"));
       return 0;
     }
   }

@@ -211,7 +211,7 @@ class UnfinishedCopies : public testing::TestWithParam<std::string> {
 
 TEST_P(UnfinishedCopies, AreContinued) { EXPECT_EQ(go_on(), 2U); }
 
-TEST_P(UnfinishedCopies, AreNotBelieved) {
+TEST_P(UnfinishedCopies, AreVerifiedBeforeTheyContinue) {
   const std::string good = read(part());
   const std::string good_sums = read(sums());
   const auto after = [&](const std::function<void()>& harm) {
@@ -339,7 +339,7 @@ TEST(LocalFiles, LinksThatLeadNowhereAreSeenAndRemoved) {
   EXPECT_TRUE(list(folder.path()).empty());
 }
 
-TEST(LocalFiles, AFailureIsNamedAndTheOthersGoOn) {
+TEST(LocalFiles, AFailedCopyIsNamedAndTheOthersContinue) {
   const TempFolder folder;
   for (const char* name : {"a", "b", "c"}) write(folder.path() + "/from/" + name, "1");
   make_folder(folder.path() + "/to/b");  // in the way
@@ -367,7 +367,7 @@ TEST(LocalFiles, LinksAreRemovedNotWhatTheyPointTo) {
   EXPECT_EQ(read(folder.path() + "/keep/x"), "1");
 }
 
-TEST(LocalFiles, ABeginningOfSomethingElseIsNotContinued) {
+TEST(LocalFiles, APartOfAnotherFileIsNotContinued) {
   const TempFolder folder;
   const std::string from = folder.path() + "/a";
   const std::string to = folder.path() + "/to";

@@ -91,8 +91,8 @@ class Agent {
       try {
         start_ranks(*start);
       } catch (const Error& error) {  // no room for the secret: nobody was started
-        for (const RankPlacement& place : start->places)
-          say(RankEnded{place.rank, kNotStarted, error.what()});
+        for (const RankPlacement& placement : start->placements)
+          say(RankEnded{placement.rank, kNotStarted, error.what()});
       }
     }
     if (const auto* signal = std::get_if<SignalRanks>(&message)) signal_ranks(signal->signal);
@@ -109,10 +109,10 @@ class Agent {
     write_private_file(common["HORON_SECRET_FILE"], start.secret + "\n");
     common["HORON_AGENT_ID"] = to_hex(random_bytes(8));
     const std::vector<int> cores = usable_cores();
-    for (const RankPlacement& place : start.places) {
+    for (const RankPlacement& placement : start.placements) {
       Environment environment = common;
       for (const auto& [name, value] :
-           rank_environment(place, start.host, static_cast<int>(cores.size()))) {
+           rank_environment(placement, start.host, static_cast<int>(cores.size()))) {
         if (name != "OMP_NUM_THREADS" || !(threads_given || threads_sent))
           environment[name] = value;
       }
@@ -120,8 +120,8 @@ class Agent {
       what.command = start.command;
       what.environment = flatten(environment);
       what.folder = start.folder;
-      if (start.bind) what.cores = cores_of_rank(cores, place.local_rank, place.local_size);
-      start_rank(place.rank, std::move(what));
+      if (start.bind) what.cores = cores_of_rank(cores, placement.local_rank, placement.local_size);
+      start_rank(placement.rank, std::move(what));
     }
   }
 

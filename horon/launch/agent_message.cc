@@ -16,10 +16,10 @@ struct Write {
   void operator()(const StartRanks& start) const {
     to.text(start.secret).text(start.host).text(start.folder);
     to.texts(start.command).texts(start.environment).u8(start.bind ? 1 : 0);
-    to.u32(static_cast<uint32_t>(start.places.size()));
-    for (const RankPlacement& place : start.places) {
-      for (const int number : {place.rank, place.size, place.local_rank, place.local_size,
-                               place.cross_rank, place.cross_size})
+    to.u32(static_cast<uint32_t>(start.placements.size()));
+    for (const RankPlacement& placement : start.placements) {
+      for (const int number : {placement.rank, placement.size, placement.local_rank,
+                               placement.local_size, placement.cross_rank, placement.cross_size})
         to.u32(as_wire(number));
     }
   }
@@ -52,13 +52,14 @@ struct Read {
     const uint32_t count = from.u32();
     if (count > kMaxPlacements) throw Error("agent: too many ranks in a message", ExitCode::kPeer);
     for (uint32_t i = 0; i < count; ++i) {
-      RankPlacement place;
-      for (int* number : {&place.rank, &place.size, &place.local_rank, &place.local_size,
-                          &place.cross_rank, &place.cross_size})
+      RankPlacement placement;
+      for (int* number : {&placement.rank, &placement.size, &placement.local_rank,
+                          &placement.local_size, &placement.cross_rank, &placement.cross_size})
         *number = as_int(from.u32());
-      if (place.local_size < 1 || place.local_rank < 0 || place.local_rank >= place.local_size)
+      if (placement.local_size < 1 || placement.local_rank < 0 ||
+          placement.local_rank >= placement.local_size)
         throw Error("agent: a rank without a place", ExitCode::kPeer);
-      start.places.push_back(place);
+      start.placements.push_back(placement);
     }
   }
   void operator()(SignalRanks& message) const { message.signal = as_int(from.u32()); }

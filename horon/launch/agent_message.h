@@ -24,7 +24,7 @@ struct StartRanks {
   std::vector<std::string> command;
   std::vector<std::string> environment;  // NAME=VALUE, added to the agent's own
   bool bind = true;
-  std::vector<RankPlacement> places;
+  std::vector<RankPlacement> placements;
 };
 struct SignalRanks {
   int signal = 0;

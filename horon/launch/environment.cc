@@ -24,20 +24,21 @@ bool is_rank_variable(std::string_view name) {
 
 }  // namespace
 
-Environment rank_environment(const RankPlacement& place, const std::string& host, int cores) {
+Environment rank_environment(const RankPlacement& placement, const std::string& host, int cores) {
   Environment variables;
-  const std::array<std::pair<const char*, int>, 6> numbers = {{{"RANK", place.rank},
-                                                               {"SIZE", place.size},
-                                                               {"LOCAL_RANK", place.local_rank},
-                                                               {"LOCAL_SIZE", place.local_size},
-                                                               {"CROSS_RANK", place.cross_rank},
-                                                               {"CROSS_SIZE", place.cross_size}}};
+  const std::array<std::pair<const char*, int>, 6> numbers = {
+      {{"RANK", placement.rank},
+       {"SIZE", placement.size},
+       {"LOCAL_RANK", placement.local_rank},
+       {"LOCAL_SIZE", placement.local_size},
+       {"CROSS_RANK", placement.cross_rank},
+       {"CROSS_SIZE", placement.cross_size}}};
   for (const char* prefix : {"HORON_", "HOROVOD_"}) {
     for (const auto& [name, value] : numbers)
       variables[std::string(prefix) + name] = std::to_string(value);
     variables[std::string(prefix) + "HOSTNAME"] = host;
   }
-  variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / place.local_size));
+  variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / placement.local_size));
   return variables;
 }
 

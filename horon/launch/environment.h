@@ -14,7 +14,7 @@ using Environment = std::map<std::string, std::string>;
 
 // The variables that tell a process its rank and sizes, under Horon's and Horovod's names, and its
 // number of threads.
-Environment rank_environment(const RankPlacement& place, const std::string& host, int cores);
+Environment rank_environment(const RankPlacement& placement, const std::string& host, int cores);
 
 // Whether a variable of the launcher's environment is passed to other hosts: PATH, LD_LIBRARY_PATH,
 // PYTHONPATH, OMP_NUM_THREADS, HORON_*, HOROVOD_*, and the names in `extra`. The variables of

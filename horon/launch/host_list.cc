@@ -129,23 +129,23 @@ std::vector<RankPlacement> assign_ranks(std::vector<Host>& hosts, int ranks) {
   require(ranks >= 1, fmt::format("-np {}: at least one rank is needed", ranks));
   require(ranks <= slots, fmt::format("-np {}: the {} host(s) have {} slot(s) together", ranks,
                                       hosts.size(), slots));
-  std::vector<RankPlacement> places;
+  std::vector<RankPlacement> placements;
   int host_number = 0;
   for (const Host& host : hosts) {
-    const int here = std::min(host.slots, ranks - static_cast<int>(places.size()));
+    const int here = std::min(host.slots, ranks - static_cast<int>(placements.size()));
     if (here == 0) break;
     for (int local = 0; local < here; ++local) {
-      places.push_back({.rank = static_cast<int>(places.size()),
-                        .size = ranks,
-                        .local_rank = local,
-                        .local_size = here,
-                        .cross_rank = host_number});
+      placements.push_back({.rank = static_cast<int>(placements.size()),
+                            .size = ranks,
+                            .local_rank = local,
+                            .local_size = here,
+                            .cross_rank = host_number});
     }
     ++host_number;
   }
-  for (RankPlacement& place : places) place.cross_size = host_number;
+  for (RankPlacement& placement : placements) placement.cross_size = host_number;
   hosts.resize(static_cast<size_t>(host_number));
-  return places;
+  return placements;
 }
 
 std::vector<int> cores_of_rank(const std::vector<int>& cores, int index, int count) {

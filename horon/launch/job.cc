@@ -179,8 +179,8 @@ class Launcher {
         static_cast<int>(std::find_if(links_.begin(), links_.end(),
                                       [&](const auto& at) { return at.get() == &link; }) -
                          links_.begin());
-    for (const RankPlacement& place : plan_.places) {
-      if (place.cross_rank == number) start.places.push_back(place);
+    for (const RankPlacement& placement : plan_.placements) {
+      if (placement.cross_rank == number) start.placements.push_back(placement);
     }
     return start;
   }
@@ -210,7 +210,7 @@ class Launcher {
       failures_.push_back(failure);
       if (signal_count_ == 0) is_witness(failures_.back()) ? hear_out() : tell_others();
     }
-    if (ended_.size() == plan_.places.size()) finish();
+    if (ended_.size() == plan_.placements.size()) finish();
   }
 
   void hear_out() {
@@ -237,7 +237,7 @@ class Launcher {
 
   void on_agent_end(HostLink& link) {
     const bool all_done =
-        std::all_of(plan_.places.begin(), plan_.places.end(), [&](const RankPlacement& p) {
+        std::all_of(plan_.placements.begin(), plan_.placements.end(), [&](const RankPlacement& p) {
           return links_[static_cast<size_t>(p.cross_rank)].get() != &link ||
                  ended_.contains(p.rank);
         });
@@ -247,14 +247,14 @@ class Launcher {
       if (ready_.size() + lost_.size() == links_.size()) finish();
       return;
     }
-    for (const RankPlacement& place : plan_.places) {
-      if (links_[static_cast<size_t>(place.cross_rank)].get() != &link) continue;
-      if (!ended_.insert(place.rank).second) continue;
+    for (const RankPlacement& placement : plan_.placements) {
+      if (links_[static_cast<size_t>(placement.cross_rank)].get() != &link) continue;
+      if (!ended_.insert(placement.rank).second) continue;
       // Ranks of a killed agent of this host are now our children; of another, its guardian's.
-      if (link.is_local() && pids_.contains(place.rank)) kill(-pids_[place.rank], SIGKILL);
+      if (link.is_local() && pids_.contains(placement.rank)) kill(-pids_[placement.rank], SIGKILL);
     }
     tell_others();
-    if (ended_.size() == plan_.places.size()) finish();
+    if (ended_.size() == plan_.placements.size()) finish();
   }
 
   void on_signal() {
@@ -354,13 +354,13 @@ bool is_local_host(const std::string& name) {
 }
 
 std::string describe_plan(const JobPlan& plan) {
-  std::string text = fmt::format("{} rank(s) of: {}\nin: {}\n", plan.places.size(),
+  std::string text = fmt::format("{} rank(s) of: {}\nin: {}\n", plan.placements.size(),
                                  fmt::join(plan.command, " "), plan.folder);
   for (size_t number = 0; number < plan.hosts.size(); ++number) {
     const Host& host = plan.hosts[number];
     std::vector<int> ranks;
-    for (const RankPlacement& place : plan.places) {
-      if (place.cross_rank == static_cast<int>(number)) ranks.push_back(place.rank);
+    for (const RankPlacement& placement : plan.placements) {
+      if (placement.cross_rank == static_cast<int>(number)) ranks.push_back(placement.rank);
     }
     const std::string how =
         is_local_host(host.name)

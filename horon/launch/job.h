@@ -14,7 +14,7 @@ namespace horon::launch {
 // The checked arguments of `horon run`.
 struct JobPlan {
   std::vector<Host> hosts;  // hosts with ranks, in order
-  std::vector<RankPlacement> places;
+  std::vector<RankPlacement> placements;
   std::vector<std::string> command;
   std::string folder;                // working folder on every host
   Environment environment;           // for every rank, overrides its inherited environment

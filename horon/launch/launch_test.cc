@@ -57,14 +57,14 @@ TEST(Hosts, MistakesAreNamedWithTheirColumn) {
 
 TEST(Placements, RanksAreConsecutiveInTheOrderOfHosts) {
   std::vector<Host> hosts = {{"a", 2}, {"b", 3}, {"c", 2}};
-  const auto places = assign_ranks(hosts, 4);
-  ASSERT_EQ(places.size(), 4U);
+  const auto placements = assign_ranks(hosts, 4);
+  ASSERT_EQ(placements.size(), 4U);
   EXPECT_EQ(hosts.size(), 2U);
-  EXPECT_EQ(places[3].rank, 3);
-  EXPECT_EQ(places[3].local_rank, 1);
-  EXPECT_EQ(places[3].local_size, 2);
-  EXPECT_EQ(places[3].cross_rank, 1);
-  EXPECT_EQ(places[0].cross_size, 2);
+  EXPECT_EQ(placements[3].rank, 3);
+  EXPECT_EQ(placements[3].local_rank, 1);
+  EXPECT_EQ(placements[3].local_size, 2);
+  EXPECT_EQ(placements[3].cross_rank, 1);
+  EXPECT_EQ(placements[0].cross_size, 2);
   hosts = {{"a", 2}};
   EXPECT_THROW(assign_ranks(hosts, 3), UsageError);
   EXPECT_THROW(assign_ranks(hosts, 0), UsageError);
@@ -100,7 +100,7 @@ TEST(Variables, OnlyDocumentedVariablesArePassedOn) {
   EXPECT_THROW(check_variable_name(""), UsageError);
 }
 
-TEST(Ssh, TheCommandHasNoRoomForSurprises) {
+TEST(Ssh, TheCommandAllowsNoPromptsAndNoShellCharacters) {
   SshOptions options;
   options.remote_program = "/opt/horon/bin/horon";
   options.port = 2222;
@@ -145,10 +145,10 @@ TEST(AgentMessages, UnpackReturnsWhatWasPackedAndRefusesOtherBytes) {
   start.secret = "s";
   start.command = {"a", "b\n'\"$(x)"};
   start.environment = {"A=1"};
-  start.places = {{1, 4, 1, 2, 0, 2}};
+  start.placements = {{1, 4, 1, 2, 0, 2}};
   const auto read = std::get<StartRanks>(unpack_to_agent(pack(ToAgent(start))));
   EXPECT_EQ(read.command, start.command);
-  EXPECT_EQ(read.places.front().size, 4);
+  EXPECT_EQ(read.placements.front().size, 4);
   const auto ended =
       std::get<RankEnded>(unpack_from_agent(pack(FromAgent(RankEnded{3, 9, "why"}))));
   EXPECT_EQ(ended.rank, 3);
@@ -200,7 +200,7 @@ TEST(Verdict, AnInterruptionIsNobodysFailure) {
   EXPECT_FALSE(is_interruption({{0, "a", SIGKILL, "", {SIGINT, SIGKILL}}}));
 }
 
-TEST(Verdict, SaysWhoKilled) {
+TEST(Verdict, NamesTheSignalAndWhetherHoronSentIt) {
   EXPECT_EQ(describe_failure({1, "b", SIGKILL, "", {}}),
             "rank 1 on b was killed by signal 9 (Killed); was the host out of memory?");
   EXPECT_EQ(describe_failure({1, "b", SIGKILL, "", {SIGINT, SIGKILL}}),
@@ -229,7 +229,7 @@ TEST(Lines, AreNeverTorn) {
   EXPECT_EQ(cutter.held(), 0U);
 }
 
-TEST(Lines, BarsAreNoneOfThemOnATerminal) {
+TEST(Lines, ProgressBarsAreKeptApartFromLinesOnATerminal) {
   using Some = std::vector<std::string>;
   LineCutter cutter(true);
   const auto now = Clock::now();
@@ -255,25 +255,25 @@ TEST(Lines, BarsAreNoneOfThemOnATerminal) {
 }
 
 TEST(Mpi, HostsAreCountedNotSlots) {
-  const auto place = [](int rank, int local_rank, int local_size) {
+  const auto placement = [](int rank, int local_rank, int local_size) {
     return RankPlacement{rank, 4, local_rank, local_size, -1, -1};
   };
-  RankPlacement last = place(3, 0, 1);
+  RankPlacement last = placement(3, 0, 1);
   ASSERT_TRUE(find_host(last, {3, 1}));
   EXPECT_EQ(last.cross_rank, 1);
   EXPECT_EQ(last.cross_size, 2);
-  RankPlacement first = place(2, 2, 3);
+  RankPlacement first = placement(2, 2, 3);
   ASSERT_TRUE(find_host(first, {3, 1}));
   EXPECT_EQ(first.cross_rank, 0);
   // Laid out otherwise than asked for: better nothing than something wrong.
-  for (RankPlacement other : {place(1, 0, 1), place(3, 2, 3), place(4, 0, 1)})
+  for (RankPlacement other : {placement(1, 0, 1), placement(3, 2, 3), placement(4, 0, 1)})
     EXPECT_FALSE(find_host(other, {3, 1})) << other.rank;
 }
 
 JobPlan two_hosts() {
   JobPlan plan;
   plan.hosts = {{"localhost", 3}, {"192.0.2.7", 1}};
-  plan.places = assign_ranks(plan.hosts, 4);
+  plan.placements = assign_ranks(plan.hosts, 4);
   plan.command = {"./program"};
   plan.ssh.port = 2222;
   plan.ssh.identity_file = "/my/key";

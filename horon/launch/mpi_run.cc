@@ -163,7 +163,7 @@ MpiKind find_mpi() {
 }
 
 std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& start, MpiKind kind) {
-  std::vector<std::string> command = {"mpirun", "-np", std::to_string(plan.places.size())};
+  std::vector<std::string> command = {"mpirun", "-np", std::to_string(plan.placements.size())};
   const auto add = [&](std::initializer_list<std::string> words) {
     command.insert(command.end(), words);
   };
@@ -196,8 +196,8 @@ std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& sta
   }
   command.insert(command.end(), start.extra.begin(), start.extra.end());
   std::vector<int> ranks_of_hosts(plan.hosts.size());
-  for (const RankPlacement& place : plan.places)
-    ++ranks_of_hosts[static_cast<size_t>(place.cross_rank)];
+  for (const RankPlacement& placement : plan.placements)
+    ++ranks_of_hosts[static_cast<size_t>(placement.cross_rank)];
   add({start.program, "mpi-rank", "--hosts", fmt::format("{}", fmt::join(ranks_of_hosts, ",")),
        "--"});
   command.insert(command.end(), plan.command.begin(), plan.command.end());
@@ -213,14 +213,15 @@ Environment mpirun_environment(const JobPlan& plan, MpiKind kind) {
   return environment;
 }
 
-bool find_host(RankPlacement& place, const std::vector<int>& ranks_of_hosts) {
+bool find_host(RankPlacement& placement, const std::vector<int>& ranks_of_hosts) {
   int first = 0;
   for (size_t host = 0; host < ranks_of_hosts.size(); ++host) {
     const int count = ranks_of_hosts[host];
-    if (place.rank < first + count) {
-      if (place.local_size != count || place.local_rank != place.rank - first) return false;
-      place.cross_rank = static_cast<int>(host);
-      place.cross_size = static_cast<int>(ranks_of_hosts.size());
+    if (placement.rank < first + count) {
+      if (placement.local_size != count || placement.local_rank != placement.rank - first)
+        return false;
+      placement.cross_rank = static_cast<int>(host);
+      placement.cross_size = static_cast<int>(ranks_of_hosts.size());
       return true;
     }
     first += count;
@@ -275,17 +276,17 @@ int become_mpi_rank(const std::vector<std::string>& command,
     return text ? static_cast<int>(parse_integer(*text, open_mpi ? ompi : mpich, 0, 1 << 20))
                 : fallback;
   };
-  RankPlacement place;
-  place.rank = number("OMPI_COMM_WORLD_RANK", "PMI_RANK", -1);
-  place.size = number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", -1);
-  require(place.rank >= 0 && place.size > 0, "mpi-rank: not started by mpirun");
-  place.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", place.rank);
-  place.local_size =
-      std::max(1, number("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", place.size));
-  const bool known = find_host(place, ranks_of_hosts);
+  RankPlacement placement;
+  placement.rank = number("OMPI_COMM_WORLD_RANK", "PMI_RANK", -1);
+  placement.size = number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", -1);
+  require(placement.rank >= 0 && placement.size > 0, "mpi-rank: not started by mpirun");
+  placement.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", placement.rank);
+  placement.local_size =
+      std::max(1, number("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", placement.size));
+  const bool known = find_host(placement, ranks_of_hosts);
   const Environment given = process_environment();
   const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  for (const auto& [name, value] : rank_environment(place, "", cores)) {
+  for (const auto& [name, value] : rank_environment(placement, "", cores)) {
     if (name.ends_with("HOSTNAME") || (name == "OMP_NUM_THREADS" && given.contains(name))) continue;
     if (!known && name.find("_CROSS_") != name.npos) {  // no number is better than a wrong one
       unsetenv(name.c_str());

@@ -26,9 +26,9 @@ std::vector<std::string> mpirun_command(const JobPlan& plan, const MpiStart& sta
 // Additional variables in that command's environment.
 Environment mpirun_environment(const JobPlan& plan, MpiKind kind);
 
-// Completes `place` with the host if mpirun placed the ranks as requested: ranks_of_hosts[0] of
+// Completes `placement` with the host if mpirun placed the ranks as requested: ranks_of_hosts[0] of
 // them on the first host, and so on. Otherwise returns false and changes nothing. Pure.
-bool find_host(RankPlacement& place, const std::vector<int>& ranks_of_hosts);
+bool find_host(RankPlacement& placement, const std::vector<int>& ranks_of_hosts);
 
 // Splits a line of mpirun into rank, stream and text: "[1,3]<stderr>:text" (Open MPI, which also
 // inserts such a tag wherever it received part of a line) or "[3] text" (MPICH, which does the

@@ -20,9 +20,9 @@ int read_number(const EnvLookup& env, const std::string& name, int64_t low, int6
 }
 
 void read_rank(const EnvLookup& env, const std::string& rank, const std::string& size,
-               MembershipSpec& world) {
-  world.size = read_number(env, size, 1, kMaxRanks);
-  world.rank = read_number(env, rank, 0, world.size - 1);
+               MembershipSpec& spec) {
+  spec.size = read_number(env, size, 1, kMaxRanks);
+  spec.rank = read_number(env, rank, 0, spec.size - 1);
 }
 
 bool all_loopback(const std::vector<Endpoint>& endpoints) {
@@ -31,62 +31,62 @@ bool all_loopback(const std::vector<Endpoint>& endpoints) {
 }
 
 MembershipSpec read_horon(const EnvLookup& env) {
-  MembershipSpec world;
+  MembershipSpec spec;
   require(env("HORON_RANK") && env("HORON_SIZE"), "HORON_RANK and HORON_SIZE go together");
-  read_rank(env, "HORON_RANK", "HORON_SIZE", world);
-  world.by = env("HORON_AGENT_ID") ? StartedBy::kLauncher : StartedBy::kHand;
-  if (world.size == 1 && !env("HORON_RENDEZVOUS")) return world;
+  read_rank(env, "HORON_RANK", "HORON_SIZE", spec);
+  spec.by = env("HORON_AGENT_ID") ? StartedBy::kLauncher : StartedBy::kHand;
+  if (spec.size == 1 && !env("HORON_RENDEZVOUS")) return spec;
   require(env("HORON_RENDEZVOUS").has_value(),
           "HORON_RANK and HORON_SIZE are set but HORON_RENDEZVOUS is not: host:port where rank 0 "
           "serves the others");
-  world.rendezvous = parse_endpoints(*env("HORON_RENDEZVOUS"));
-  world.serves = world.by == StartedBy::kHand && world.rank == 0;
-  world.one_host = all_loopback(world.rendezvous);
-  world.meeting = fmt::format("hand-{:016x}", hash_text(*env("HORON_RENDEZVOUS")));
-  return world;
+  spec.rendezvous = parse_endpoints(*env("HORON_RENDEZVOUS"));
+  spec.serves = spec.by == StartedBy::kHand && spec.rank == 0;
+  spec.one_host = all_loopback(spec.rendezvous);
+  spec.meeting = fmt::format("hand-{:016x}", hash_text(*env("HORON_RENDEZVOUS")));
+  return spec;
 }
 
 MembershipSpec read_tf_config(const std::string& text, const IsOwnAddress& is_own) {
   const TfConfig config = parse_tf_config(text, is_own);
-  MembershipSpec world;
-  world.by = StartedBy::kTfConfig;
-  world.role = config.type;
-  world.rank = config.rank;
-  world.size = config.size;
-  if (config.size <= 1) return world;
-  world.rendezvous = {config.leader};
-  world.serves = config.rank == 0;
+  MembershipSpec spec;
+  spec.by = StartedBy::kTfConfig;
+  spec.role = config.type;
+  spec.rank = config.rank;
+  spec.size = config.size;
+  if (config.size <= 1) return spec;
+  spec.rendezvous = {config.leader};
+  spec.serves = config.rank == 0;
   std::string tasks;
-  world.one_host = true;
+  spec.one_host = true;
   for (const auto& [type, endpoints] : config.cluster) {
     tasks += type + "=" + format_endpoints(endpoints) + ";";
-    world.one_host = world.one_host && all_loopback(endpoints);
+    spec.one_host = spec.one_host && all_loopback(endpoints);
   }
-  world.meeting = fmt::format("tf-{:016x}", hash_text(tasks));
-  return world;
+  spec.meeting = fmt::format("tf-{:016x}", hash_text(tasks));
+  return spec;
 }
 
 MembershipSpec read_slurm(const EnvLookup& env) {
-  MembershipSpec world;
-  world.by = StartedBy::kSlurm;
+  MembershipSpec spec;
+  spec.by = StartedBy::kSlurm;
   read_rank(env, "SLURM_PROCID",
-            env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", world);
-  if (world.size == 1) return world;
+            env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", spec);
+  if (spec.size == 1) return spec;
   const std::string job =
       fmt::format("{}.{}", env("SLURM_JOB_ID").value_or("0"), env("SLURM_STEP_ID").value_or("0"));
-  world.serves = world.rank == 0;
-  world.one_host = env("SLURM_STEP_NUM_NODES").value_or(env("SLURM_NNODES").value_or("")) == "1";
+  spec.serves = spec.rank == 0;
+  spec.one_host = env("SLURM_STEP_NUM_NODES").value_or(env("SLURM_NNODES").value_or("")) == "1";
   // The port of srun tells steps apart whose numbers come again after a reset of Slurm.
-  world.meeting = fmt::format("slurm-{}-{}", job, env("SLURM_SRUN_COMM_PORT").value_or("0"));
-  if (world.one_host) return world;
+  spec.meeting = fmt::format("slurm-{}-{}", job, env("SLURM_SRUN_COMM_PORT").value_or("0"));
+  if (spec.one_host) return spec;
   if (env("HORON_RENDEZVOUS")) {
-    world.rendezvous = parse_endpoints(*env("HORON_RENDEZVOUS"));
+    spec.rendezvous = parse_endpoints(*env("HORON_RENDEZVOUS"));
   } else {
     const auto nodes = env("SLURM_STEP_NODELIST").value_or(env("SLURM_JOB_NODELIST").value_or(""));
     const int port = 10000 + static_cast<int>(hash_text(job) % 20000);
-    world.rendezvous = {{first_of_nodelist(nodes), port}};
+    spec.rendezvous = {{first_of_nodelist(nodes), port}};
   }
-  return world;
+  return spec;
 }
 
 }  // namespace
@@ -120,16 +120,16 @@ MembershipSpec read_membership(const EnvLookup& env, const IsOwnAddress& is_own)
   if (env("TF_CONFIG") && !env("TF_CONFIG")->empty())
     return read_tf_config(*env("TF_CONFIG"), is_own);
   if (through_mpi) {
-    MembershipSpec world;
-    world.by = StartedBy::kMpi;
+    MembershipSpec spec;
+    spec.by = StartedBy::kMpi;
     const bool open_mpi = env("OMPI_COMM_WORLD_SIZE").has_value();
     read_rank(env, open_mpi ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK",
-              open_mpi ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", world);
+              open_mpi ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", spec);
     const std::string local =
         env(open_mpi ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS").value_or("");
-    world.one_host = local == std::to_string(world.size);
-    world.serves = world.size > 1 && world.rank == 0;
-    return world;
+    spec.one_host = local == std::to_string(spec.size);
+    spec.serves = spec.size > 1 && spec.rank == 0;
+    return spec;
   }
   if (env("SLURM_PROCID") && env("SLURM_STEP_ID")) return read_slurm(env);
   return {};
@@ -158,14 +158,14 @@ bool is_own_address(const std::string& host) {
   return false;
 }
 
-Secret find_secret(const MembershipSpec& world, const std::string& secret_file, bool insecure) {
+Secret find_secret(const MembershipSpec& spec, const std::string& secret_file, bool insecure) {
   if (!secret_file.empty()) return Secret::from_file(secret_file);
-  if (insecure) return Secret::insecure(world.meeting);
+  if (insecure) return Secret::insecure(spec.meeting);
   throw UsageError(
       fmt::format("{}: ranks on several hosts need a secret; make one with `horon secret FILE`, "
                   "copy it to every host (mode 0600), set HORON_SECRET_FILE=FILE, or let everybody "
                   "in with HORON_INSECURE=1 (--insecure)",
-                  world.describe()),
+                  spec.describe()),
       ExitCode::kAuth);
 }
 

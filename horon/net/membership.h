@@ -40,7 +40,7 @@ bool is_own_address(const std::string& host);
 // The secret of a job that was started without our launcher on several hosts: read from the file.
 // Without a file: Error (exit code 16) that says how to create one, unless `insecure`. (On one host
 // rank 0 creates a secret for each job.)
-Secret find_secret(const MembershipSpec& world, const std::string& secret_file, bool insecure);
+Secret find_secret(const MembershipSpec& spec, const std::string& secret_file, bool insecure);
 
 // A folder that only this user can access, in XDG_RUNTIME_DIR or TMPDIR.
 std::string private_folder();

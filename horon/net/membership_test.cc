@@ -90,7 +90,7 @@ TEST(TfConfigParse, EveryHazardHasItsMessage) {
   expect_error(R"({"cluster":{"worker":["a"]},)" + task + "}", "not host:port");
   expect_error(R"({"cluster":{"worker":["user@a:1"]},)" + task + "}", "no good host name");
   expect_error(R"({"cluster":{"worker":"a:1"},)" + task + "}", "not a list");
-  expect_error(R"({"cluster":{"worker":[1]},)" + task + "}", "else than text");
+  expect_error(R"({"cluster":{"worker":[1]},)" + task + "}", "is not a text");
   EXPECT_NE(
       why(R"({"cluster":{"worker":["a:1"]},)" + task + "}", none_is_own).find("not of this host"),
       std::string::npos);
@@ -108,37 +108,37 @@ MembershipSpec membership_of(const std::map<std::string, std::string>& variables
 
 TEST(Membership, IsDetectedForEveryLauncher) {
   EXPECT_EQ(membership_of({}).by, StartedBy::kNobody);
-  MembershipSpec world = membership_of(
+  MembershipSpec spec = membership_of(
       {{"HORON_RANK", "1"}, {"HORON_SIZE", "3"}, {"HORON_RENDEZVOUS", "10.0.0.1:4000"}});
-  EXPECT_EQ(world.by, StartedBy::kHand);
-  EXPECT_EQ(world.rank, 1);
-  EXPECT_FALSE(world.serves || world.one_host);
-  world = membership_of(
+  EXPECT_EQ(spec.by, StartedBy::kHand);
+  EXPECT_EQ(spec.rank, 1);
+  EXPECT_FALSE(spec.serves || spec.one_host);
+  spec = membership_of(
       {{"HORON_RANK", "0"}, {"HORON_SIZE", "3"}, {"HORON_RENDEZVOUS", "127.0.0.1:4000"}});
-  EXPECT_TRUE(world.serves && world.one_host);
-  world = membership_of({{"HORON_RANK", "0"},
-                         {"HORON_SIZE", "3"},
-                         {"HORON_RENDEZVOUS", "a:1"},
-                         {"HORON_AGENT_ID", "x"}});
-  EXPECT_EQ(world.by, StartedBy::kLauncher);
-  EXPECT_FALSE(world.serves);
-  world = membership_of({{"OMPI_COMM_WORLD_RANK", "2"},
-                         {"OMPI_COMM_WORLD_SIZE", "4"},
-                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                         {"HORON_RANK", "2"},
-                         {"HORON_SIZE", "4"}});
-  EXPECT_EQ(world.by, StartedBy::kMpi);
-  EXPECT_TRUE(world.one_host);
-  world = membership_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
-  EXPECT_TRUE(world.by == StartedBy::kMpi && world.serves && !world.one_host);
-  world = membership_of({{"SLURM_PROCID", "5"},
-                         {"SLURM_NTASKS", "8"},
-                         {"SLURM_STEP_ID", "0"},
-                         {"SLURM_JOB_ID", "7"},
-                         {"SLURM_NNODES", "2"},
-                         {"SLURM_STEP_NODELIST", "n[03-04]"}});
-  EXPECT_EQ(world.by, StartedBy::kSlurm);
-  EXPECT_EQ(world.rendezvous.front().host, "n03");
+  EXPECT_TRUE(spec.serves && spec.one_host);
+  spec = membership_of({{"HORON_RANK", "0"},
+                        {"HORON_SIZE", "3"},
+                        {"HORON_RENDEZVOUS", "a:1"},
+                        {"HORON_AGENT_ID", "x"}});
+  EXPECT_EQ(spec.by, StartedBy::kLauncher);
+  EXPECT_FALSE(spec.serves);
+  spec = membership_of({{"OMPI_COMM_WORLD_RANK", "2"},
+                        {"OMPI_COMM_WORLD_SIZE", "4"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                        {"HORON_RANK", "2"},
+                        {"HORON_SIZE", "4"}});
+  EXPECT_EQ(spec.by, StartedBy::kMpi);
+  EXPECT_TRUE(spec.one_host);
+  spec = membership_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
+  EXPECT_TRUE(spec.by == StartedBy::kMpi && spec.serves && !spec.one_host);
+  spec = membership_of({{"SLURM_PROCID", "5"},
+                        {"SLURM_NTASKS", "8"},
+                        {"SLURM_STEP_ID", "0"},
+                        {"SLURM_JOB_ID", "7"},
+                        {"SLURM_NNODES", "2"},
+                        {"SLURM_STEP_NODELIST", "n[03-04]"}});
+  EXPECT_EQ(spec.by, StartedBy::kSlurm);
+  EXPECT_EQ(spec.rendezvous.front().host, "n03");
   // A shell inside an allocation is no step.
   EXPECT_EQ(membership_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).by, StartedBy::kNobody);
 }
@@ -166,17 +166,17 @@ TEST(Membership, FirstNameOfASlurmNodeListIsFound) {
 }
 
 TEST(Membership, ASecretIsDemandedBeyondLoopback) {
-  MembershipSpec world;
-  world.rendezvous = {{"10.0.0.1", 4000}};
-  world.meeting = "test";
+  MembershipSpec spec;
+  spec.rendezvous = {{"10.0.0.1", 4000}};
+  spec.meeting = "test";
   try {
-    find_secret(world, "", false);
+    find_secret(spec, "", false);
     FAIL() << "took no secret for a secret";
   } catch (const UsageError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::kAuth);
     EXPECT_NE(std::string(error.what()).find("horon secret"), std::string::npos);
   }
-  EXPECT_EQ(find_secret(world, "", true).reveal_hex(), find_secret(world, "", true).reveal_hex());
+  EXPECT_EQ(find_secret(spec, "", true).reveal_hex(), find_secret(spec, "", true).reveal_hex());
 }
 
 }  // namespace

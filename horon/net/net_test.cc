@@ -199,7 +199,7 @@ void visit(EventLoop& loop, const StoreServer& server, const std::string& words)
   EXPECT_FALSE(deadline.passed());
 }
 
-TEST(StoreServer, ARankThatDiesOnItsWayInIsNoStranger) {
+TEST(StoreServer, ARankThatDiesWhileEnteringIsNotLoggedAsRefused) {
   EventLoop loop;
   const Secret secret = Secret::random();
   std::vector<std::string> said;

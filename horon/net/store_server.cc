@@ -87,7 +87,7 @@ class StoreServer::Impl {
     for (int i = 0; i < 64; ++i) {
       bool busy = false;
       Fd socket = accept_from(listener, &busy);
-      if (busy && !strangers_.empty()) {  // no descriptor left: a stranger makes room
+      if (busy && !strangers_.empty()) {  // no descriptor left: drop an unauthenticated one
         refuse(*strangers_.front(), "out of descriptors");
         continue;
       }
@@ -97,7 +97,8 @@ class StoreServer::Impl {
     }
   }
 
-  // Without descriptors and strangers to throw out: look again soon instead of spinning.
+  // Without descriptors and unauthenticated connections to close: look again soon instead of
+  // spinning.
   void pause() {
     for (const Fd& listener : listeners_) loop_.change(listener.get(), 0);
     pause_timer_ = loop_.after(Milliseconds(50), [this] {
@@ -115,7 +116,7 @@ class StoreServer::Impl {
     loop_.watch(peer.fd.get(), EPOLLIN,
                 [this, connection](uint32_t events) { on_event(connection, events); });
     if (strangers_.size() > options_.max_unauthenticated)
-      refuse(*strangers_.front(), "too many strangers");
+      refuse(*strangers_.front(), "too many unauthenticated connections");
   }
 
   void move_to(Connection& peer, Stage stage) {
@@ -123,7 +124,7 @@ class StoreServer::Impl {
     peer.stage = stage;
     if (stage == Stage::kMember) loop_.cancel(peer.handshake);
     if (stage == Stage::kHalfOpen && half_open_.size() > options_.max_unauthenticated)
-      refuse(*half_open_.front(), "too many strangers");
+      refuse(*half_open_.front(), "too many unauthenticated connections");
   }
 
   // `connection` is held: a handler may drop it.
@@ -144,7 +145,8 @@ class StoreServer::Impl {
 
   void receive(Connection& peer) {
     char piece[65536];
-    // No more than a stranger may send: an honest peer's next words can wait in the kernel.
+    // No more than an unauthenticated peer may send: an honest peer's next words can wait in the
+    // kernel.
     const size_t room = std::min(sizeof(piece), peer.tls.room());
     if (room == 0) return refuse(peer, "too many bytes without a proof");
     const ssize_t got = recv(peer.fd.get(), piece, room, 0);
@@ -261,7 +263,7 @@ class StoreServer::Impl {
   }
 
   // It left by itself. Only one that had said something, and not what a holder of the secret says,
-  // was a stranger: ranks die on their way in, too.
+  // was unauthenticated: ranks die on their way in, too.
   void let_go(Connection& peer) {
     const bool said_nothing = peer.tls.room() == TlsSession::kMaxUnproven;
     if (peer.stage == Stage::kStranger && !said_nothing) return refuse(peer, "left");
@@ -289,7 +291,7 @@ class StoreServer::Impl {
   // One line a second however many come.
   void tell_refused() {
     if (refused_ == told_refused_) return;
-    log_.warn("store: refused {} connection(s) of strangers, the last from {}",
+    log_.warn("store: refused {} unauthenticated connection(s), the last from {}",
               refused_ - told_refused_, last_refused_);
     told_refused_ = refused_;
     log_timer_ = loop_.after(std::chrono::seconds(1), [this] {

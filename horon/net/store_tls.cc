@@ -21,7 +21,8 @@ constexpr auto kGrace = std::chrono::seconds(5);
 
 constexpr auto kHandshake = std::chrono::seconds(10);
 
-// The server ended the connection before it had looked at us: it was busy with strangers.
+// The server ended the connection before it had looked at us: it was busy with unauthenticated
+// connections.
 struct TryAgain {};
 
 // One connection: a question, an answer, the next question.
@@ -33,7 +34,7 @@ class Line {
     while (true) {  // until the server says that it knows us
       if (const auto frame = frames_.next()) {
         if (*frame != kStoreWelcome)
-          throw Error("store: the server speaks otherwise", ExitCode::kPeer);
+          throw Error("store: the server does not answer in this protocol", ExitCode::kPeer);
         return;
       }
       receive(deadline);

@@ -39,7 +39,7 @@ std::vector<Endpoint> parse_tasks(const std::string& type, const json& list) {
   if (!list.is_array()) fail(fmt::format("cluster.{} is not a list of \"host:port\"", type));
   std::vector<Endpoint> tasks;
   for (const json& entry : list) {
-    if (!entry.is_string()) fail(fmt::format("cluster.{} holds something else than text", type));
+    if (!entry.is_string()) fail(fmt::format("cluster.{} is not a text", type));
     try {
       tasks.push_back(parse_endpoint(entry.get<std::string>()));
     } catch (const UsageError& error) {

@@ -48,7 +48,7 @@ TEST(Schedules, AnExponentialWarmUpBendsTheFirstStage) {
   }
 }
 
-TEST(Schedules, AWarmUpBeginsWhereItIsTold) {
+TEST(Schedules, AWarmUpStartsAtItsSetting) {
   ScheduleOptions options = with("");
   options.lr_warmup_epochs = 4;
   options.lr_warmup_start = 0.02;

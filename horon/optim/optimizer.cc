@@ -86,12 +86,12 @@ template <typename F>
 class DeviceOptimizer final : public Optimizer {
  public:
   DeviceOptimizer(const OptimizerRow<F>& row, const UpdateRule& rule, std::span<const Slice> slices,
-                  const Accelerator& place)
-      : row_(row), rule_(rule), place_(place) {
+                  const Accelerator& accelerator)
+      : row_(row), rule_(rule), accelerator_(accelerator) {
     const uint64_t count = total(slices);
     for (OwnedBuffer& array : arrays_) {
-      array = place.runtime->allocate(count, DType::kF32, place.device.index);
-      place.math->clear(array.view().data, count * sizeof(float));
+      array = accelerator.runtime->allocate(count, DType::kF32, accelerator.device.index);
+      accelerator.math->clear(array.view().data, count * sizeof(float));
     }
   }
   void step(std::span<const Slice> slices, double rate) override {
@@ -103,7 +103,7 @@ class DeviceOptimizer final : public Optimizer {
     std::array<float*, F::kArrays> state;
     std::transform(arrays_.begin(), arrays_.end(), state.begin(),
                    [](auto& array) { return static_cast<float*>(array.view().data); });
-    place_.math->update(*table_, rule, state);
+    accelerator_.math->update(*table_, rule, state);
   }
   Arrays state() override {
     Arrays all;
@@ -121,13 +121,13 @@ class DeviceOptimizer final : public Optimizer {
       segments.push_back({slice.parameter, slice.gradient, slice.count, first, slice.decays});
       first += slice.count;
     }
-    table_ = place_.math->make_table(segments);
+    table_ = accelerator_.math->make_table(segments);
     slices_ = slices;
   }
 
   const OptimizerRow<F>& row_;
   UpdateRule rule_;
-  Accelerator place_;
+  Accelerator accelerator_;
   std::span<const Slice> slices_;  // that the table was made of
   std::unique_ptr<DeviceMath::Table> table_;
   std::array<OwnedBuffer, F::kArrays> arrays_;
@@ -193,27 +193,29 @@ UpdateRule rule_of(const OptimizerRow<F>& row, const OptimizerOptions& options) 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                          std::span<const Slice> slices, const Accelerator& place) {
+                                          std::span<const Slice> slices,
+                                          const Accelerator& accelerator) {
   std::unique_ptr<Optimizer> made;
   for_each_optimizer([&]<typename F>(const OptimizerRow<F>& row, OptimizerKind kind) {
     if (kind != options.optimizer) return;
     const UpdateRule rule = rule_of(row, options);
-    if (place.is_cpu()) {
+    if (accelerator.is_cpu()) {
       made = std::make_unique<HostOptimizer<F>>(row, rule, slices);
     } else {
-      made = std::make_unique<DeviceOptimizer<F>>(row, rule, slices, place);
+      made = std::make_unique<DeviceOptimizer<F>>(row, rule, slices, accelerator);
     }
   });
-  require(made != nullptr, "there is no such optimizer");
+  require(made != nullptr, "unknown optimizer");
   return made;
 }
 
 std::unique_ptr<Optimizer> make_batch_gradients(std::unique_ptr<Optimizer> inner, uint64_t batches,
                                                 std::span<const Slice> slices,
-                                                const Accelerator& place) {
-  require(inner != nullptr, "batch_gradients: there is no optimizer inside");
+                                                const Accelerator& accelerator) {
+  require(inner != nullptr, "batch_gradients: the optimizer is null");
   require(batches > 0, "batch_gradients: at least one batch");
-  require(place.is_cpu(), "batch_gradients works in host memory; use backward_passes_per_step");
+  require(accelerator.is_cpu(),
+          "batch_gradients works in host memory; use backward_passes_per_step");
   return std::make_unique<BatchGradients>(std::move(inner), batches, slices);
 }
 

@@ -48,23 +48,23 @@ struct OptimizerOptions {
 };
 
 // Makes the optimizer of the table (optimizer_table.h) that `options` name, with its state in the
-// memory of `place`. UsageError: the table has no such optimizer.
+// memory of `accelerator`. UsageError: the table has no such optimizer.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::span<const Slice> slices,
-                                          const Accelerator& place = {});
+                                          const Accelerator& accelerator = {});
 
 // Wrapper: averages the gradients of `batches` steps, then `inner` takes one step with the last
 // rate. Parameters do not change in between. Host memory only (UsageError): on a GPU use the
 // trainer's backward_passes_per_step.
 std::unique_ptr<Optimizer> make_batch_gradients(std::unique_ptr<Optimizer> inner, uint64_t batches,
                                                 std::span<const Slice> slices,
-                                                const Accelerator& place = {});
+                                                const Accelerator& accelerator = {});
 
 // Makes an optimizer for these slices. A user's own one, for Ingredients::optimizer:
 //
 //   [](std::span<const Slice> slices, const Accelerator&) {
 //     return std::make_unique<SignDescent>(); }
 using OptimizerMaker = std::function<std::unique_ptr<Optimizer>(std::span<const Slice> slices,
-                                                                const Accelerator& place)>;
+                                                                const Accelerator& accelerator)>;
 
 }  // namespace horon::optim

@@ -20,8 +20,8 @@ double number(const std::string& text, const std::string& whole) {
   return *value;
 }
 
-double between(double from, double to, double share, bool exponential) {
-  return exponential ? from * std::pow(to / from, share) : from + (to - from) * share;
+double between(double from, double to, double fraction, bool exponential) {
+  return exponential ? from * std::pow(to / from, fraction) : from + (to - from) * fraction;
 }
 
 }  // namespace
@@ -56,8 +56,7 @@ void Schedule::read_stages(const std::string& text, double factor) {
     const size_t colon = part.find(':');
     if (colon == std::string::npos)
       throw UsageError(fmt::format(
-          "--learning_rate_strategy {}: 'epoch:rate' stages, cosine or polynomial are wanted",
-          text));
+          "--learning_rate_strategy {}: 'epoch:rate' stages, cosine or polynomial expected", text));
     const std::string rates = part.substr(colon + 1);
     const size_t linear = rates.find("->");
     const size_t curved = rates.find("=>");
@@ -67,7 +66,7 @@ void Schedule::read_stages(const std::string& text, double factor) {
     stage.to =
         arrow == std::string::npos ? stage.from : number(rates.substr(arrow + 2), text) * factor;
     if (stage.end <= last)
-      throw UsageError(fmt::format("--learning_rate_strategy {}: epoch {} does not come after {}",
+      throw UsageError(fmt::format("--learning_rate_strategy {}: epoch {} must be greater than {}",
                                    text, stage.end, last));
     if (stage.exponential && (stage.from <= 0 || stage.to <= 0))
       throw UsageError(fmt::format("--learning_rate_strategy {}: '=>' needs rates above 0", text));
@@ -82,10 +81,10 @@ void Schedule::bend_first(const std::string& text) {
     return stage.from != stage.to || stage.exponential;
   });
   if (first == stages_.end() || first->from <= 0 || first->to <= 0)
-    throw UsageError(fmt::format(
-        "--lr_warmup_strategy exponential with the stages {}: a first stage 'epoch:a->b' with "
-        "rates above 0 is wanted",
-        text));
+    throw UsageError(
+        fmt::format("--lr_warmup_strategy exponential with the stages {}: a first stage "
+                    "'epoch:a->b' with rates above 0 is required",
+                    text));
   first->exponential = true;
 }
 
@@ -116,12 +115,12 @@ double Schedule::at(double epoch) const {
   }
   if (epoch < warmup_) return between(start_, rate_, epoch / warmup_, warms_exponentially_);
   // What is left after the warm-up is the whole of the decay.
-  const double share =
+  const double fraction =
       epochs_ > warmup_ ? std::clamp((epoch - warmup_) / (epochs_ - warmup_), 0.0, 1.0) : 1.0;
   if (shape_ == RateShape::kCosine)
-    return end_ + (rate_ - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * share));
+    return end_ + (rate_ - end_) * 0.5 * (1.0 + std::cos(std::numbers::pi * fraction));
   if (shape_ == RateShape::kPolynomial)
-    return end_ + (rate_ - end_) * std::pow(1.0 - share, power_);
+    return end_ + (rate_ - end_) * std::pow(1.0 - fraction, power_);
   return rate_;
 }
 

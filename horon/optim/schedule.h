@@ -31,8 +31,9 @@ struct ScheduleOptions {
 
 // The learning rate as a function of time in epochs (fractions allowed). Pure; any thread.
 //
-//   horon::optim::Schedule schedule({.learning_rate_strategy = "cosine", .learning_rate = 0.1}, 90,
-//   256); optimizer.step(slices, schedule.at(2.5));
+//   const ScheduleOptions options{.learning_rate_strategy = "cosine", .learning_rate = 0.1};
+//   const Schedule schedule(options, 90, 256);  // 90 epochs, global batch 256
+//   optimizer.step(slices, schedule.at(2.5));   // in the middle of the third epoch
 class Schedule {
  public:
   // Stages "5:0.001->0.4,10:0.4=>0.8,30:0.4": until epoch 5 linearly from 0.001 to 0.4, then until

@@ -90,7 +90,7 @@ void Console::tell_end(const Event& event) {
          fmt::format("{} corrupt record(s): {}", records, event.text("corrupt_reason")));
   if (trained && !event.text("log").empty()) line("log", event.text("log"));
   if (event.number("interrupted") > 0)
-    screen_.say(trained ? fmt::format("\ninterrupted; go on with: {}", event.text("go_on"))
+    screen_.say(trained ? fmt::format("\ninterrupted; to resume: {}", event.text("go_on"))
                         : "\ninterrupted");
 }
 

@@ -13,11 +13,11 @@ namespace horon::report {
 // An event of a run, as a value. All sinks receive the same events, in order:
 //
 //   kBegin       before the first step
-//   kStep        loss, top1 (of the step, a sample's on average), learning_rate, seconds (since the
-//                program began to report), images_per_s, seconds_left, total_steps
+//   kStep        loss, top1 (of the step, averaged over its samples), learning_rate, seconds (since
+//                the first event), images_per_s, seconds_left, total_steps
 //   kEpoch       after the last step of an epoch, before that step's own event; only metrics
 //   kEvaluation  SPLIT_loss, SPLIT_top1, SPLIT_top5, seconds; text split: "validation" or "test"
-//   kCheckpoint  begins to be written; text path
+//   kCheckpoint  a checkpoint is being written; text path
 //   kEnd         the summary: see console.cc
 //
 // The names of numbers are those in log.jsonl and never change.
@@ -50,7 +50,8 @@ struct Event {
 // run.
 //
 //   struct Printer : horon::report::Sink {
-//     void write(const Event& event) override { std::printf("%g\n", event.number("loss")); } };
+//     void write(const Event& event) override { std::printf("%g\n", event.number("loss")); }
+//   };
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -96,7 +96,7 @@ TEST(JsonLines, AreOfEveryNthStepAndAFullDiskCostsLinesOnly) {
   EXPECT_TRUE(complaints[0].starts_with("the log misses lines: "));
 }
 
-TEST(Console, TellsOfStepsAndEvaluations) {
+TEST(Console, PrintsStepsAndEvaluations) {
   EXPECT_EQ(shown({.every = 20}, {a_step(19, 1), a_step(20, 2.25), an_epoch(), an_evaluation()}),
             "step 20/400  epoch 0.50  loss 2.2500  rate 0.1  1234 images/s\n"
             "epoch  1.00  step     40  test loss 0.7500  top-1 50.00 %  top-5 100.00 %  norm "
@@ -105,7 +105,7 @@ TEST(Console, TellsOfStepsAndEvaluations) {
   EXPECT_EQ(shown({.every = 0, .hex_loss = true}, {a_step(3, 2.25)}), "step 3 loss 0x1.2p+1\n");
 }
 
-TEST(Console, SummarisesWhatThereIs) {
+TEST(Console, SummaryHasOnlyTheNumbersOfTheEvent) {
   Event end{.kind = EventKind::kEnd,
             .step = 40,
             .epoch = 1,
@@ -138,7 +138,7 @@ TEST(Console, SummarisesWhatThereIs) {
             "  input         3 MB of memory on this rank\n"
             "  passed over   2 corrupt record(s): torn\n"
             "  log           run/log.jsonl\n"
-            "\ninterrupted; go on with: horon train --model_dir run\n");
+            "\ninterrupted; to resume: horon train --model_dir run\n");
 }
 
 size_t count(const std::string& text, const std::string& pattern) {

@@ -52,7 +52,7 @@ bool all_have(const std::vector<const TensorSpec*>& row) {
 std::string find_mismatch(const std::vector<const TensorSpec*>& row, std::span<const int> ranks) {
   for (const TensorSpec* spec : row) {
     if (same_request(*row.front(), *spec)) continue;
-    std::string text = "ranks asked for different operations: ";
+    std::string text = "ranks requested different operations: ";
     for (size_t i = 0; i < row.size(); ++i)
       text += fmt::format("{}rank {}: {}", i == 0 ? "" : ", ", ranks[i], describe(*row[i]));
     return text;

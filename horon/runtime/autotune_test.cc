@@ -52,7 +52,7 @@ TEST(LaneTuning, TriesSizesOnStepsAndKeepsTheBest) {
   EXPECT_FALSE(tuner.is_on());
 }
 
-TEST(LaneTuning, BeginsAnewWhenOtherTensorsCome) {
+TEST(LaneTuning, RestartsWhenTheTensorsChange) {
   Plan plan = planned("abcde");
   LaneTuner tuner({400}, kLimits);
   for (int step = 0; step < 9; ++step) EXPECT_EQ(tuner.end_step(at(step), plan, 1), std::nullopt);

@@ -135,13 +135,13 @@ CodecStates deal_codec_states(std::span<const CodecStates> kept, int rank, int r
       const auto [at, fresh] = sums.try_emplace(tensor, one);
       if (fresh) continue;
       Kept& sum = at->second;
-      if (!sum.fits(one)) refuse(tensor, "ranks kept different things");
+      if (!sum.fits(one)) refuse(tensor, "ranks have different states");
       for (size_t i = 0; i < sum.arrays.size(); ++i) sum.arrays[i] += one.arrays[i];
     }
   }
-  CodecStates share;
-  for (const auto& [tensor, sum] : sums) share[tensor] = pack(sum);
-  return share;
+  CodecStates mine;
+  for (const auto& [tensor, sum] : sums) mine[tensor] = pack(sum);
+  return mine;
 }
 
 std::vector<CodecStates> gather_codec_states(Communicator& comm, const CodecStates& mine) {
@@ -188,7 +188,7 @@ CodecStates scatter_codec_states(Communicator& comm, std::span<const CodecStates
   comm.broadcast(view_of(sizes), 0, options);  // -1: rank 0 has no valid state
   if (error) std::rethrow_exception(error);
   if (sizes[0] < 0)
-    throw Error("rank 0 cannot read what codecs kept; it says why", ExitCode::kCheckpoint);
+    throw Error("rank 0 cannot read what codecs kept; see its message", ExitCode::kCheckpoint);
   std::string mine(static_cast<size_t>(sizes[static_cast<size_t>(comm.rank())]), '\0');
   std::vector<uint64_t> sends(ranks);
   std::vector<uint64_t> receives(ranks);
@@ -247,7 +247,8 @@ void CodecMemory::check(const std::string& name, const std::string& tensor, uint
   if (entry.codec == name && entry.count == count) return;
   throw UsageError(
       fmt::format("'{}' comes with codec {} and {} numbers, but what was restored for it is of "
-                  "codec {} and {} numbers; go on as the run was begun, or do not restore it",
+                  "codec {} and {} numbers; use the codec that the run was started with, or do not "
+                  "restore its state",
                   tensor, name, count, entry.codec, entry.count),
       ExitCode::kCheckpoint);
 }

@@ -24,11 +24,14 @@ using CodecStates = std::map<std::string, std::string>;
 // each gets its own state, bit for bit; with fewer, the state of missing ranks is added to others;
 // with more, the new ranks start from zero. So the sum over all ranks is preserved: no unsent value
 // is lost. (Where results are averages, by `op` or `postscale`, it is averaged over the new number
-// of ranks.) Error (exit code 13) if something is damaged or the ranks kept different things. Pure.
+// of ranks.) Error (exit code 13) if something is damaged or the ranks have different states. Pure.
 CodecStates deal_codec_states(std::span<const CodecStates> kept, int rank, int ranks);
 
 // Collects the states for a checkpoint that one rank writes: on rank 0 the state of each rank, in
 // rank order; on the others nothing. All ranks call it.
+//
+//   kept = gather_codec_states(runtime.world(), runtime.save_codec_state());  // into a checkpoint
+//   runtime.restore_codec_state(scatter_codec_states(runtime.world(), kept));  // and back
 std::vector<CodecStates> gather_codec_states(Communicator& comm, const CodecStates& mine);
 // Distributes the states of a checkpoint made by any number of ranks, as deal_codec_states() does.
 // All ranks call it; `kept` is read on rank 0. An error on rank 0 is an Error (exit code 13) on all

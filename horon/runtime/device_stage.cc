@@ -23,10 +23,11 @@ void DeviceStage::prepare(int device) {
 bool DeviceStage::move(const BufferView& data, bool is_ready,
                        const std::function<bool(const BufferView& piece)>& run) {
   prepare(data.device.index);
-  const uint64_t share = kPieceBytes / size_of(data.dtype);
-  const uint64_t pieces = (data.count + share - 1) / share;
+  const uint64_t piece_elements = kPieceBytes / size_of(data.dtype);
+  const uint64_t pieces = (data.count + piece_elements - 1) / piece_elements;
   const auto on_device = [&](uint64_t i) {
-    return data.slice(i * share, std::min(share, data.count - i * share));
+    return data.slice(i * piece_elements,
+                      std::min(piece_elements, data.count - i * piece_elements));
   };
   const auto on_host = [&](uint64_t i) {
     return BufferView{

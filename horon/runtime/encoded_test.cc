@@ -110,7 +110,7 @@ TEST_P(EncodedContract, OtherBucketsChangeNoBit) {
   EXPECT_EQ(plain.states, alone.states);
 }
 
-TEST_P(EncodedContract, SavedAndRestoredItGoesOnWithTheSameBits) {
+TEST_P(EncodedContract, SavedAndRestoredItContinuesWithTheSameBits) {
   const Ending whole = run(2, {.codec = GetParam()});
   const Ending half = run(2, {.codec = GetParam(), .last = 5});
   EXPECT_EQ(half.states[0].size(), keeps_something() ? kSizes.size() : 0);
@@ -216,7 +216,7 @@ TEST(Encoded, AnUrgentTensorKeepsWhatItsFirstStepLost) {
 
 // --- names
 
-TEST(Encoded, AnUnknownNameIsToldWhatThereIs) {
+TEST(Encoded, AnUnknownCodecIsAnErrorThatListsTheKnownOnes) {
   on_ranks(
       1,
       [](Runtime& runtime) {
@@ -253,7 +253,7 @@ class Terse final : public Codec {
   }
 };
 
-TEST(Encoded, ARankWithNothingToSayCountsInTheAverage) {
+TEST(Encoded, ARankWithAnEmptyEncodingCountsInTheAverage) {
   RuntimeOptions options;
   options.codecs.add("terse", [] { return std::make_unique<Terse>(); });
   on_ranks(
@@ -340,11 +340,10 @@ TEST(CodecState, DamagedOrOfSomethingElseIsRefused) {
     const auto send = [&](const std::string& codec) {
       runtime.run_all_reduce("t0", view_of(data), {.codec = codec});
     };
-    EXPECT_EQ(
-        message_of([&] { send("fp16+feedback"); }, ExitCode::kCheckpoint),
-        "'t0' comes with codec fp16+feedback and 38 numbers, but what was restored for it is "
-        "of codec fp16+feedback and 37 numbers; go on as the run was begun, or do not restore "
-        "it");
+    EXPECT_EQ(message_of([&] { send("fp16+feedback"); }, ExitCode::kCheckpoint),
+              "'t0' comes with codec fp16+feedback and 38 numbers, but what was restored for it is "
+              "of codec fp16+feedback and 37 numbers; use the codec that the run was started with, "
+              "or do not restore its state");
     data.resize(37);
     EXPECT_NE(
         message_of([&] { send("fp16"); }, ExitCode::kCheckpoint).find("comes with codec fp16 "),
@@ -355,13 +354,13 @@ TEST(CodecState, DamagedOrOfSomethingElseIsRefused) {
   });
 }
 
-TEST(CodecState, RanksThatKeptDifferentThingsAreNotAddedUp) {
+TEST(CodecState, OfRanksWithDifferentArraysIsNotSummed) {
   const Ending half = run(1, {.codec = "fp16+feedback", .last = 3});
   const Ending brain = run(1, {.codec = "bf16+feedback", .last = 3});
   const std::vector<CodecStates> kept = {half.states[0], brain.states[0]};
   EXPECT_EQ(deal_codec_states(kept, 1, 2), brain.states[0]);
   EXPECT_EQ(message_of([&] { deal_codec_states(kept, 0, 1); }, ExitCode::kCheckpoint),
-            "what a codec kept for 't0': ranks kept different things");
+            "what a codec kept for 't0': ranks have different states");
   // Rank 0's trouble is an error on all ranks.
   std::vector<CodecStates> bad = half.states;
   bad[0]["t0"].pop_back();
@@ -377,7 +376,7 @@ TEST(CodecState, RanksThatKeptDifferentThingsAreNotAddedUp) {
   });
 }
 
-TEST(CodecState, IsOfASetAndNotTakenInTheMiddle) {
+TEST(CodecState, IsKeptPerProcessSetAndNotSavedDuringOperations) {
   on_ranks(2, [](Runtime& runtime) {
     const int set = runtime.add_process_set({0, 1});
     std::vector<float> data(3, 1.001F);
@@ -487,7 +486,7 @@ TEST(EncodedOnADevice, HostCodecsAreStagedAndOthersTakeItAsItIs) {
   }
 }
 
-TEST(EncodedOnADevice, WhatIsKeptThereIsSavedAndRestored) {
+TEST(EncodedOnADevice, CodecStateInDeviceMemoryIsSavedAndRestored) {
   const Ending first = run_on_fake("on_device", "small_dgc", 0);
   const Ending resumed = run_on_fake("on_device", "small_dgc", 4, first.states);
   const Ending wanted = run(2, {.codec = "small_dgc"});

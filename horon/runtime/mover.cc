@@ -154,10 +154,11 @@ bool Mover::move_plain(const Request& request, bool may_deviate) {
     return true;
   };
   if (pieces == 1 || request.in.count == 0) return run(request);
-  const uint64_t share = (request.in.count / pieces + 64) / 64 * 64;
-  for (uint64_t first = 0; first < request.in.count; first += share) {
+  const uint64_t piece_elements = (request.in.count / pieces + 64) / 64 * 64;
+  for (uint64_t first = 0; first < request.in.count; first += piece_elements) {
     Request piece = request;
-    piece.in = piece.out = request.in.slice(first, std::min(share, request.in.count - first));
+    piece.in = piece.out =
+        request.in.slice(first, std::min(piece_elements, request.in.count - first));
     if (!run(piece)) return false;  // only the first can fail: the others follow from it
     may_deviate = false;
     if (options_.gate) options_.gate->make_way();

@@ -65,9 +65,9 @@ void Plan::set_limits(const PlanLimits& limits) {
 }
 
 void Plan::declare(const std::vector<TensorSpec>& specs) {
-  std::unordered_map<std::string, size_t> place;
+  std::unordered_map<std::string, size_t> index;
   for (const TensorSpec& spec : specs)
-    require(place.emplace(spec.name, place.size()).second,
+    require(index.emplace(spec.name, index.size()).second,
             "the name '" + spec.name + "' is declared twice");
   declared_specs_ = specs;
   declared_ = plan_buckets(specs, limits_);
@@ -76,9 +76,9 @@ void Plan::declare(const std::vector<TensorSpec>& specs) {
 
 void Plan::restart() {
   known_.clear();
-  place_.clear();
+  index_.clear();
   for (const TensorSpec& spec : declared_specs_) {
-    place_.emplace(spec.name, known_.size());
+    index_.emplace(spec.name, known_.size());
     known_.push_back({.spec = spec, .regular = true, .declared = true});
   }
   expected_ = 0;
@@ -103,22 +103,22 @@ void Plan::learn(const std::vector<TensorSpec>& run, const std::vector<std::stri
   std::string last;
   bool changed = false;
   const auto has_run = [&](const TensorSpec& spec) {
-    const auto found = place_.find(spec.name);
-    return found != place_.end() && known_[found->second].regular &&
+    const auto found = index_.find(spec.name);
+    return found != index_.end() && known_[found->second].regular &&
            known_[found->second].round == round_;
   };
   // The step begins again. (An irregular tensor may run after the last bucket of its step, so it
   // shows nothing.)
   if (std::any_of(run.begin(), run.end(), has_run)) ++round_;
   for (const std::string& name : skipped) {
-    Known& known = known_[place_.at(name)];
+    Known& known = known_[index_.at(name)];
     changed = changed || known.regular;
     known.regular = false;
     known.strikes = std::min(known.strikes + 1, 16);
     known.runs = 0;
   }
   for (const TensorSpec& spec : run) {
-    const auto [at, fresh] = place_.emplace(spec.name, known_.size());
+    const auto [at, fresh] = index_.emplace(spec.name, known_.size());
     if (fresh) known_.push_back({.spec = spec});
     Known& known = known_[at->second];
     changed = changed || (known.regular && !same_request(known.spec, spec));
@@ -148,37 +148,37 @@ void Plan::forget() {
   const auto oldest = times.end() - static_cast<ptrdiff_t>(kRemembered);
   std::nth_element(times.begin(), oldest, times.end());
   std::erase_if(known_, [&](const Known& known) { return passing(known) && known.last < *oldest; });
-  place_.clear();
-  for (size_t i = 0; i < known_.size(); ++i) place_.emplace(known_[i].spec.name, i);
+  index_.clear();
+  for (size_t i = 0; i < known_.size(); ++i) index_.emplace(known_[i].spec.name, i);
 }
 
 const TensorSpec* Plan::find(const std::string& name) const {
-  const auto found = place_.find(name);
-  return found == place_.end() ? nullptr : &known_[found->second].spec;
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &known_[found->second].spec;
 }
 
 int Plan::bucket_of(const std::string& name) const {
-  const auto found = place_.find(name);
-  return found == place_.end() ? -1 : known_[found->second].bucket;
+  const auto found = index_.find(name);
+  return found == index_.end() ? -1 : known_[found->second].bucket;
 }
 
 int Plan::bucket_for(const TensorSpec& spec) const {
-  const auto found = place_.find(spec.name);
-  if (found == place_.end()) return -1;
+  const auto found = index_.find(spec.name);
+  if (found == index_.end()) return -1;
   const Known& known = known_[found->second];
   return same_request(known.spec, spec) ? known.bucket : -1;
 }
 
 std::vector<std::string> Plan::names_in(int bucket) const {
   std::vector<std::string> names;
-  for (const size_t place : buckets_[static_cast<size_t>(bucket)].tensors)
-    names.push_back(regular_[place].name);
+  for (const size_t index : buckets_[static_cast<size_t>(bucket)].tensors)
+    names.push_back(regular_[index].name);
   return names;
 }
 
 void Plan::advance() {
-  for (const size_t place : buckets_[static_cast<size_t>(expected_)].tensors)
-    known_[place_.at(regular_[place].name)].round = round_;
+  for (const size_t index : buckets_[static_cast<size_t>(expected_)].tensors)
+    known_[index_.at(regular_[index].name)].round = round_;
   expected_ = (expected_ + 1) % static_cast<int>(buckets_.size());
   if (expected_ == 0) ++round_;
 }
@@ -189,14 +189,14 @@ std::vector<std::string> Plan::skipped_before(const std::string& last) const {
   if (end < 0 || buckets_.empty()) return names;
   for (int at = expected_;; at = (at + 1) % static_cast<int>(buckets_.size())) {
     for (std::string& name : names_in(at)) {
-      if (known_[place_.at(name)].round != round_) names.push_back(std::move(name));
+      if (known_[index_.at(name)].round != round_) names.push_back(std::move(name));
     }
     if (at == end) return names;
   }
 }
 
-bool Plan::Known::is_at_home(const std::vector<TensorSpec>& declared_as, size_t place) const {
-  return declared && regular && same_request(spec, declared_as[place]);
+bool Plan::Known::is_at_home(const std::vector<TensorSpec>& declared_as, size_t index) const {
+  return declared && regular && same_request(spec, declared_as[index]);
 }
 
 // Adds the declared buckets, split where a tensor does not occur.
@@ -240,13 +240,13 @@ void Plan::rebuild(const std::string& after, bool always) {
     const std::span<const TensorSpec> all(regular_);
     for (Bucket& bucket : buckets_) bucket.key = key_of(bucket, all);
     for (Bucket& bucket : plan_buckets(all.subspan(at_home), limits_)) {
-      for (size_t& place : bucket.tensors) place += at_home;
+      for (size_t& index : bucket.tensors) index += at_home;
       buckets_.push_back(std::move(bucket));
     }
     for (Known& known : known_) known.bucket = -1;
     for (size_t i = 0; i < buckets_.size(); ++i) {
-      for (const size_t place : buckets_[i].tensors)
-        known_[place_.at(regular_[place].name)].bucket = static_cast<int>(i);
+      for (const size_t index : buckets_[i].tensors)
+        known_[index_.at(regular_[index].name)].bucket = static_cast<int>(i);
     }
     ++version_;
     expected_ = 0;

@@ -34,7 +34,7 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
 
 // What is known of the tensors: all known ones, those that occur in every step (regular), and the
 // buckets of these in the order in which they run, step after step. Tensors are regular if they
-// were declared or have occurred twice. A declared tensor keeps its place in memory: while it does
+// were declared or have occurred twice. A declared tensor keeps its address: while it does
 // not occur, its bucket is split there and nothing else moves. A value; not thread-safe. Views and
 // references into it are valid until it changes.
 class Plan {
@@ -62,7 +62,7 @@ class Plan {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   // The buckets as planned by declare(), which have memory.
   const std::vector<Bucket>& declared() const { return declared_; }
-  const TensorSpec& tensor(size_t place) const { return regular_[place]; }
+  const TensorSpec& tensor(size_t index) const { return regular_[index]; }
   // -1: in no bucket, because it is not regular.
   int bucket_of(const std::string& name) const;
   // The tensor's bucket if it is regular and `spec` matches the plan; otherwise -1.
@@ -91,7 +91,7 @@ class Plan {
     uint64_t last = 0;   // value of clock_ when an agreement last ran it
     uint64_t round = 0;  // value of round_ when it was last run
     // Occurs in every step exactly as declared; `declared_as`: the declared specs.
-    bool is_at_home(const std::vector<TensorSpec>& declared_as, size_t place) const;
+    bool is_at_home(const std::vector<TensorSpec>& declared_as, size_t index) const;
   };
   void add_declared(std::vector<TensorSpec>& regular, std::vector<Bucket>& buckets) const;
   void forget();
@@ -99,7 +99,7 @@ class Plan {
 
   PlanLimits limits_;
   std::vector<Known> known_;
-  std::unordered_map<std::string, size_t> place_;
+  std::unordered_map<std::string, size_t> index_;
   std::vector<TensorSpec> declared_specs_;  // the first elements of known_
   std::vector<Bucket> declared_;
   std::vector<TensorSpec> regular_;

@@ -96,7 +96,7 @@ TEST(Plans, NamesAreLearntAndForgotten) {
   EXPECT_EQ(plan.find("a")->count, 7U);
 }
 
-TEST(Plans, DeclaredTensorsKeepTheirPlaces) {
+TEST(Plans, DeclaredTensorsKeepTheirAddresses) {
   Plan plan({1, 10000});
   plan.declare(tensors("abcde"));
   plan.learn(tensors("xy"), {});
@@ -186,13 +186,13 @@ TEST(Decisions, MismatchesAreTheSameTextForAll) {
   const Decision decision = decide(reports, kRanks, plan);
   EXPECT_EQ(names_of(decision.run), "b");
   EXPECT_EQ(decision.wrong.at("a"),
-            "ranks asked for different operations: rank 0: all_reduce sum f32[100] 'a', rank 1: "
+            "ranks requested different operations: rank 0: all_reduce sum f32[100] 'a', rank 1: "
             "all_reduce sum "
             "f32[7] 'a'");
   reports[1].pending[0] = reports[0].pending[0];
   reports[1].pending[0].priority = 9;
   EXPECT_EQ(decide(reports, kRanks, plan).wrong.at("a"),
-            "ranks asked for different operations: rank 0: all_reduce sum f32[100] 'a', rank 1: "
+            "ranks requested different operations: rank 0: all_reduce sum f32[100] 'a', rank 1: "
             "all_reduce sum f32[100] urgent 'a'");
   reports[0].pending[0].priority = 1;  // how urgent is each rank's own
   EXPECT_TRUE(decide(reports, kRanks, plan).wrong.empty());

@@ -251,7 +251,7 @@ TEST(Unnamed, WorkInFlightEndsWhenTheRuntimeCloses) {
 
 // --- priorities
 
-TEST(Priority, AMismatchIsTheUsualErrorAndTheRuntimeWorksOn) {
+TEST(Priority, AMismatchIsTheUsualErrorAndTheRuntimeContinues) {
   std::vector<std::set<std::string>> texts(2);
   on_ranks(2, [&](Runtime& runtime) {
     const int rank = runtime.rank();
@@ -364,7 +364,7 @@ class Noting final : public Codec {
   Notes& notes_;
 };
 
-TEST(Encoded, WhatCodecsRememberIsOfATensorWhateverItsBucket) {
+TEST(Encoded, CodecStateBelongsToATensorNotToItsBucket) {
   Noting::Notes notes;
   RuntimeOptions options;
   options.codecs.add("noting", [&] { return std::make_unique<Noting>(notes); });

@@ -310,7 +310,7 @@ std::vector<int64_t> Runtime::compare(const std::string& doing, std::vector<int6
                         one.empty() ? "has joined" : fmt::format("{}", fmt::join(one, ", ")));
   }
   if (!same)
-    throw UsageError(fmt::format("{}: ranks asked for different things: {}", doing, text),
+    throw UsageError(fmt::format("{}: ranks requested different process sets: {}", doing, text),
                      ExitCode::kMismatch);
   return mine;
 }

@@ -174,7 +174,7 @@ TEST(RuntimeSteps, AShapeMayChangeFromStepToStep) {
   });
 }
 
-TEST(RuntimeErrors, EveryMismatchIsTheSameOnAllRanksAndTheRuntimeWorksOn) {
+TEST(RuntimeErrors, EveryMismatchIsTheSameOnAllRanksAndTheRuntimeContinues) {
   std::vector<std::string> texts(3);
   on_ranks(3, [&](Runtime& runtime) {
     std::vector<float> data(runtime.rank() == 1 ? 5 : 6, 1.0F);

@@ -80,8 +80,8 @@ Action Scheduler::next(Clock::time_point now) {
     action.transfer.by_plan = true;
     const auto& tensors = plan_.buckets()[static_cast<size_t>(plan_.expected())].tensors;
     action.transfer.items.reserve(tensors.size());
-    for (const size_t place : tensors)
-      action.transfer.items.push_back(take_one(plan_.tensor(place).name));
+    for (const size_t index : tensors)
+      action.transfer.items.push_back(take_one(plan_.tensor(index).name));
     return action;
   }
   // Waiting cannot complete an operation that does not follow the plan.

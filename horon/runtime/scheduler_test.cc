@@ -246,7 +246,7 @@ TEST(SchedulerAgreements, SubmissionsKeepTheQuietTimeFromPassing) {
   EXPECT_EQ(rank.scheduler.next(at(8)).kind, Kind::kAgree);
 }
 
-TEST(SchedulerAgreements, WhoOnlyWantsToBeToldHasMorePatience) {
+TEST(SchedulerAgreements, AreRequestedLaterWithoutAWaitingThread) {
   Rank rank("abc");
   rank.submit("a");
   rank.run_next();
@@ -290,7 +290,7 @@ TEST(SchedulerAgreements, RunWhatIsThereOfABucketOneByOne) {
   EXPECT_EQ(rank.run_next(), "e");
 }
 
-TEST(SchedulerAgreements, AnswerAMismatchAndGoOn) {
+TEST(SchedulerAgreements, FailOnlyTheOperationsThatMismatch) {
   Rank rank("abc");
   rank.submit("xy");
   std::vector<PendingReport> reports(2, rank.scheduler.report());
@@ -309,7 +309,7 @@ TEST(SchedulerAgreements, AnswerAMismatchAndGoOn) {
   EXPECT_EQ(rank.run_next(), "a");
 }
 
-TEST(SchedulerAgreements, WhatCameTwiceIsPlanned) {
+TEST(SchedulerAgreements, PlanATensorAfterItsSecondOccurrence) {
   Rank rank;
   for (int step = 0; step < 2; ++step) {
     rank.submit("xyz");
@@ -322,7 +322,7 @@ TEST(SchedulerAgreements, WhatCameTwiceIsPlanned) {
 }
 
 // What is pending is counted anew when an agreement changes the buckets.
-TEST(SchedulerAgreements, CountWhatCameMeanwhileInTheNewBuckets) {
+TEST(SchedulerAgreements, CountEarlySubmissionsInTheNewBuckets) {
   Rank rank;
   rank.submit("xy");
   rank.agree();
@@ -347,7 +347,7 @@ TEST(SchedulerReports, AreInTheOrderOfSubmission) {
   EXPECT_FALSE(report.stuck);
 }
 
-TEST(SchedulerReports, AreFreshOnceForEachThingTheySay) {
+TEST(SchedulerReports, AreFreshOnceAfterEachChange) {
   Rank rank("abc");
   rank.submit("b");
   EXPECT_TRUE(rank.scheduler.report().fresh);
@@ -371,7 +371,7 @@ TEST(SchedulerReports, AreFreshOnceForEachThingTheySay) {
   EXPECT_TRUE(again.fresh);
 }
 
-TEST(SchedulerCalls, AreInTheNameOfWhatHasWaitedLongest) {
+TEST(SchedulerCalls, NameTheOldestSubmission) {
   Rank rank("abc");
   EXPECT_EQ(rank.scheduler.call(kTimeout).name, "");
   rank.submit("c");
@@ -436,7 +436,7 @@ TEST(SchedulerPauses, HoldUpWholeBucketsOnlyUntilTheyAreSubmitted) {
   EXPECT_EQ(rank.run_next(at(1)), "a");
 }
 
-TEST(SchedulerPauses, BeginAnewAfterProgress) {
+TEST(SchedulerPauses, AreResetAfterProgress) {
   Rank rank;
   rank.submit("x");
   for (int round = 0; round < 5; ++round) rank.scheduler.learn(nothing_decided(), at(0));
@@ -474,7 +474,7 @@ TEST(SchedulerNames, AreInFlightOnceAtATime) {
   EXPECT_EQ(refusal_of(rank, "b"), "");
 }
 
-TEST(SchedulerNames, ARefusedOneLeavesEverythingAsItWas) {
+TEST(SchedulerNames, ARefusedSubmissionChangesNothing) {
   Rank rank("abc");
   rank.submit("a");
   rank.run_next();
@@ -487,7 +487,7 @@ TEST(SchedulerNames, ARefusedOneLeavesEverythingAsItWas) {
 
 // --- classes
 
-TEST(SchedulerClasses, AGuestRunsAndIsNotLearnt) {
+TEST(SchedulerClasses, ATensorOfAnotherPriorityRunsButIsNotPlanned) {
   TensorSpec urgent = tensor('u');
   urgent.priority = 3;
   Rank bulk("a");
@@ -510,7 +510,7 @@ TEST(SchedulerClasses, AGuestRunsAndIsNotLearnt) {
 
 // --- the plan
 
-TEST(SchedulerPlans, AChangeCountsWhatIsPendingAnew) {
+TEST(SchedulerPlans, AChangedPlanRecountsPendingSubmissions) {
   Rank rank("abc");
   rank.submit("bc");
   EXPECT_FALSE(rank.scheduler.can_act());  // a is missing
@@ -519,7 +519,7 @@ TEST(SchedulerPlans, AChangeCountsWhatIsPendingAnew) {
   EXPECT_EQ(rank.scheduler.next(at(0)).kind, Kind::kAgree);  // c is not planned any more
 }
 
-TEST(SchedulerPlans, OneThatWasInheritedBeginsWithItsFirstBucket) {
+TEST(SchedulerPlans, AnInheritedPlanStartsWithItsFirstBucket) {
   Rank before("abc");
   before.submit("a");
   before.run_next();
@@ -580,7 +580,7 @@ TEST(SchedulerStates, TheOldestIsWhatRunsElseWhatWaitsLongest) {
   EXPECT_EQ(later.last, "a");
 }
 
-TEST(SchedulerStates, NoMoreThanAThousandNamesAreTold) {
+TEST(SchedulerStates, ListAtMostAThousandNames) {
   Rank rank;
   for (int i = 0; i < 1500; ++i) {
     TensorSpec spec = tensor('x');

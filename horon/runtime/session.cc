@@ -24,10 +24,10 @@ Session::Session(const SessionOptions& options)
   if (options.connects) connect(options.device);
 }
 
-Session::Session(const Membership& place, int generation, const SessionOptions& options)
+Session::Session(const Membership& membership, int generation, const SessionOptions& options)
     : job_settings_(options.job_settings),
       signals_(take_signals(options.takes_signals)),
-      membership_(place),
+      membership_(membership),
       generation_(generation),
       codecs_(options.codecs) {
   if (!membership_.store && membership_.size == 1) membership_.store = make_memory_store();
@@ -79,14 +79,14 @@ Runtime& Session::runtime() const {
 
 std::unique_ptr<Session> Session::replica(int index, int of) {
   require(index >= 0 && index < of, fmt::format("replica {} of {} makes no sense", index, of));
-  Membership place = membership_;
-  place.rank = membership_.rank * of + index;
-  place.size = membership_.size * of;
+  Membership membership = membership_;
+  membership.rank = membership_.rank * of + index;
+  membership.size = membership_.size * of;
   SessionOptions options;
   options.job_settings = job_settings_;
   options.connects = false;
   options.codecs = codecs_;
-  auto session = std::make_unique<Session>(place, generation_, options);
+  auto session = std::make_unique<Session>(membership, generation_, options);
   session->signals_ = signals_;
   session->name_ = fmt::format("replicas/{}", of);
   return session;
@@ -100,7 +100,7 @@ double Session::sum(double value) const {
 
 BucketMemory Session::renew(const Membership& next, int generation) {
   require(generation > generation_,
-          fmt::format("generation {} does not come after {}", generation, generation_));
+          fmt::format("generation {} must be greater than {}", generation, generation_));
   Runtime& runtime = this->runtime();
   membership_ = next;
   generation_ = generation;

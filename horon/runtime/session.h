@@ -91,7 +91,7 @@ class Session {
   // Returns new memory for the declared tensors.
   BucketMemory renew(const Membership& next, int generation);
   // For a rank that comes in at a later generation.
-  Session(const Membership& place, int generation, const SessionOptions& options);
+  Session(const Membership& membership, int generation, const SessionOptions& options);
 
  private:
   std::unique_ptr<Communicator> make_world(const std::shared_ptr<DeviceRuntime>& device) const;

@@ -136,7 +136,7 @@ TEST(Rebind, WhatIsInFlightEndsWithAnError) {
   });
 }
 
-TEST(Rebind, KeepsWhatCodecsKeep) {
+TEST(Rebind, KeepsCodecState) {
   auto world = make_local_world(2);
   auto next = make_local_world(2);
   on_threads(2, [&](int rank) {
@@ -167,11 +167,11 @@ TEST(Rebind, ProcessSetsAreMadeAgain) {
 }
 
 Membership membership_of(int rank, int size, const std::shared_ptr<Store>& store) {
-  Membership place;
-  place.rank = rank;
-  place.size = size;
-  place.store = store;
-  return place;
+  Membership membership;
+  membership.rank = rank;
+  membership.size = size;
+  membership.store = store;
+  return membership;
 }
 
 TEST(Session, IsRenewedInGenerationsAndComparesSettingsInEach) {
@@ -225,7 +225,7 @@ TEST(Session, HasATimelineForEachGeneration) {
     options.job_settings.set("timeline", folder.path() + "/t", "test");
     Session session(membership_of(rank, 2, store), 0, options);
     session.barrier();
-    session.renew(membership_of(1 - rank, 2, store), 1);  // they change places
+    session.renew(membership_of(1 - rank, 2, store), 1);  // they swap ranks
     session.barrier();
     const std::string last = session.runtime().describe_last();
     EXPECT_NE(last.find(fmt::format("of rank {}", 1 - rank)), std::string::npos) << last;
@@ -250,7 +250,7 @@ TEST(Session, HasAStoreAlsoAlone) {
   }
 }
 
-TEST(Session, OneProcessHasSeveralBesideEachOther) {
+TEST(Session, SeveralInOneProcessRunAtTheSameTime) {
   const auto store = make_memory_store();
   on_threads(2, [&](int rank) {
     const SessionOptions options;
@@ -294,7 +294,7 @@ TEST(Session, AProcessCanBeSeveralRanks) {
   });
 }
 
-TEST(Session, AlonePutsItsReplicasTogether) {
+TEST(Session, ReplicasOfALoneProcessFormOneJob) {
   SessionOptions options;
   options.connects = false;
   Session alone(Membership{}, 0, options);

@@ -66,7 +66,7 @@ std::string explain_wait(const std::string& name, Milliseconds waited,
     without.push_back(ranks[i]);
     if (without.size() > 4) continue;  // the first few are enough
     details += answers[i]->last.empty()
-                   ? fmt::format("; rank {} has finished nothing yet", ranks[i])
+                   ? fmt::format("; rank {} has not finished any operation yet", ranks[i])
                    : fmt::format("; rank {} last finished '{}' {:.1f} s ago", ranks[i],
                                  answers[i]->last, static_cast<double>(answers[i]->last_ms) * 1e-3);
   }
@@ -77,7 +77,7 @@ std::string explain_wait(const std::string& name, Milliseconds waited,
   } else if (unknown > 0 && silent.empty()) {
     text += ": the others cannot be asked";
   } else if (silent.empty()) {
-    text += ": all ranks have submitted it; is it behind something else?";
+    text += ": all ranks have submitted it; it may be waiting for an earlier operation";
   }
   text += details;
   if (!silent.empty()) {

@@ -16,12 +16,12 @@ constexpr const char* kNotGiven = "not given";
 constexpr Milliseconds kFarewell{2000};  // for others to read why they end
 
 std::string to_text(const Terms& terms) {
-  return nlohmann::json{{"given", terms.given}, {"machine", terms.machine}}.dump();
+  return nlohmann::json{{"given", terms.given}, {"platform", terms.platform}}.dump();
 }
 
 Terms from_text(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
-  return {json.at("given").get<Given>(), json.at("machine").get<Given>()};
+  return {json.at("given").get<Given>(), json.at("platform").get<Given>()};
 }
 
 // On rank 0: what was decided for all.
@@ -29,18 +29,19 @@ nlohmann::json decide(const std::vector<Terms>& all, const TrainConfig& config) 
   if (const auto found = disagreements(all, config); !found.empty())
     return {{"error", fmt::format("the ranks were given different settings:\n  {}",
                                   fmt::join(found, "\n  "))}};
-  std::vector<Given> machines;
-  for (const Terms& one : all) machines.push_back(one.machine);
+  std::vector<Given> platforms;
+  for (const Terms& one : all) platforms.push_back(one.platform);
   nlohmann::json verdict = {{"config", to_json(config)}, {"warning", ""}};
-  const auto found = horon::disagreements(machines);
+  const auto found = horon::disagreements(platforms);
   if (found.empty()) return verdict;
   const std::string list = fmt::format("{}", fmt::join(found, "; "));
   if (config.reduction == Reduction::kExact)
-    return {{"error",
-             fmt::format("--reduction exact: the same bits need the same machines: {}", list)}};
+    return {{"error", fmt::format("--reduction exact: the same bits need the same CPU kind and "
+                                  "LibTorch on all ranks: {}",
+                                  list)}};
   verdict["warning"] = fmt::format(
-      "the ranks differ ({}): another run gets the same bits only with the same ranks in the same "
-      "places",
+      "the ranks differ ({}): another run gets the same bits only if every rank runs on the same "
+      "host again",
       list);
   return verdict;
 }
@@ -53,7 +54,7 @@ std::vector<Terms> collect(Store& store, const std::string& prefix, int size, co
     try {
       all.push_back(from_text(store.get(fmt::format("{}/terms/{}", prefix, rank), deadline)));
     } catch (const TimeoutError&) {
-      throw TimeoutError(fmt::format("rank {} has not said its settings within {}: does it run the "
+      throw TimeoutError(fmt::format("rank {} did not send its settings within {}: does it run the "
                                      "same program?",
                                      rank, format_duration(timeout)),
                          {rank});

@@ -16,7 +16,7 @@ namespace horon::train {
 struct Terms {
   Given given;  // settings given to it; rank 0 supplies the others
   std::map<std::string, std::string>
-      machine;  // what result bits depend on: "LibTorch" -> "2.9, AVX2"
+      platform;  // what result bits depend on: "LibTorch" -> "2.9, AVX2"
 };
 
 // Describes the differences, in the format of net/compare.h. For each setting that some rank was
@@ -27,7 +27,7 @@ std::vector<std::string> disagreements(const std::vector<Terms>& all, const Trai
 // Compares the terms of all processes. Returns the settings to continue with: rank 0's, and this
 // process's own for those that may differ by rank. Every process calls it, equally often.
 // UsageError (exit code 11) on all ranks that names the differences and the ranks; different
-// machines are an error if the reduction is exact, otherwise a `warning` on rank 0. TimeoutError
+// platforms are an error if the reduction is exact, otherwise a `warning` on rank 0. TimeoutError
 // that names a rank that did not answer.
 struct Agreement {
   TrainConfig config;

@@ -10,19 +10,19 @@ namespace horon::train {
 
 struct BareLoop::State {
   ModelShape shape;
-  torch::Device place{torch::kCPU};
+  torch::Device device{torch::kCPU};
   bool computes_in_bf16 = false;
   std::shared_ptr<Model> model;
-  std::unique_ptr<torch::optim::SGD> optimizer;  // null: it is in
-  std::unique_ptr<DistributedOptimizer> shared;  // null: there is no session
+  std::unique_ptr<torch::optim::SGD> optimizer;   // null: it is in
+  std::unique_ptr<DistributedOptimizer> wrapped;  // null: there is no session
 
   torch::Tensor run(const torch::Tensor& x) const {
     if (!computes_in_bf16) return model->forward(x);
-    at::autocast::set_autocast_enabled(place.type(), true);
-    at::autocast::set_autocast_dtype(place.type(), at::kBFloat16);
+    at::autocast::set_autocast_enabled(device.type(), true);
+    at::autocast::set_autocast_dtype(device.type(), at::kBFloat16);
     const torch::Tensor logits = model->forward(x).to(torch::kFloat32);
     at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(place.type(), false);
+    at::autocast::set_autocast_enabled(device.type(), false);
     return logits;
   }
 };
@@ -40,11 +40,11 @@ BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape, Device de
     at::globalContext().setDeterministicCuDNN(true);
     at::globalContext().setBenchmarkCuDNN(false);
     at::globalContext().setAllowTF32CuDNN(false);
-    state.place = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
+    state.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
   }
   torch::manual_seed(config.seed);
   state.model = make_model(config.model, shape);
-  state.model->to(state.place);
+  state.model->to(state.device);
   {
     torch::NoGradGuard guard;
     for (auto& parameter : state.model->parameters())
@@ -57,14 +57,14 @@ BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape, Device de
                                      .nesterov(config.nesterov)
                                      .weight_decay(config.weight_decay));
   if (session != nullptr)
-    state.shared = std::make_unique<DistributedOptimizer>(*session, std::move(state.optimizer),
-                                                          state.model->named_parameters());
+    state.wrapped = std::make_unique<DistributedOptimizer>(*session, std::move(state.optimizer),
+                                                           state.model->named_parameters());
 }
 BareLoop::~BareLoop() = default;
 
 void BareLoop::step(const Replica::Samples& samples) {
   compute(samples);
-  state_->shared ? state_->shared->step() : void(state_->optimizer->step());
+  state_->wrapped ? state_->wrapped->step() : void(state_->optimizer->step());
 }
 
 void BareLoop::compute(const Replica::Samples& samples) {
@@ -74,15 +74,15 @@ void BareLoop::compute(const Replica::Samples& samples) {
       torch::from_blob(
           const_cast<float*>(samples.pixels),
           {count, state.shape.channels, state.shape.image_size, state.shape.image_size},
-          torch::TensorOptions().dtype(torch::kFloat32).device(state.place))
+          torch::TensorOptions().dtype(torch::kFloat32).device(state.device))
           .contiguous(torch::MemoryFormat::ChannelsLast);
   const torch::Tensor labels =
       torch::from_blob(const_cast<int64_t*>(samples.labels.data()), {count}, torch::kInt64)
-          .to(state.place);
+          .to(state.device);
   state.model->train();
-  state.shared ? state.shared->zero_grad() : state.optimizer->zero_grad();
+  state.wrapped ? state.wrapped->zero_grad() : state.optimizer->zero_grad();
   torch::nn::functional::cross_entropy(state.run(x), labels).backward();
-  if (state.shared) state.shared->synchronize();
+  if (state.wrapped) state.wrapped->synchronize();
 }
 
 TensorMap BareLoop::state() const {

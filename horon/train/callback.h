@@ -56,7 +56,7 @@ struct Moment {
   RunState& state;  // step, position in the data, best accuracy
   Screen& screen;
   uint64_t total_steps;
-  std::string go_on = {};  // command with which a user resumes this run
+  std::string resume_command = {};  // for users
 
   double epoch = 0;         // passes over the data, with a fraction
   double rate = 0;          // learning rate of the step; on_step_begin may set it

@@ -209,7 +209,7 @@ std::optional<Snapshot> CheckpointStore::load_newest(
     try {
       return load(path_of(there.back()));
     } catch (const Error& error) {
-      warn(fmt::format("checkpoint {} is damaged and passed over: {}", there.back(), error.what()));
+      warn(fmt::format("checkpoint {} is damaged and skipped: {}", there.back(), error.what()));
     }
   }
   return std::nullopt;

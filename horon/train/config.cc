@@ -232,12 +232,11 @@ void check_config(const TrainConfig& config, int ranks) {
     throw UsageError(fmt::format("--logical_shards {}: {} ranks need at least as many",
                                  config.logical_shards, ranks));
   if (exact && config.dtype != DType::kF32)
-    throw UsageError("--reduction exact: --dtype f32 is wanted");
+    throw UsageError("--reduction exact requires --dtype f32");
   if (config.num_gpus > 1 && replicas_of(config) == 1)
-    throw UsageError(
-        fmt::format("--num_gpus {} with --distribution_strategy {}: mirrored or "
-                    "multi_worker_mirrored is wanted",
-                    config.num_gpus, get_field(config, "distribution_strategy")));
+    throw UsageError(fmt::format(
+        "--num_gpus {} with --distribution_strategy {}: use mirrored or multi_worker_mirrored",
+        config.num_gpus, get_field(config, "distribution_strategy")));
   const uint64_t batch = global_batch(config, ranks);
   if (batch < static_cast<uint64_t>(ranks))
     throw UsageError(

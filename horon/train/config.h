@@ -37,7 +37,7 @@ struct TrainConfig {
   std::string model_dir;      // empty: a new folder in ./runs
   std::string preprocessing;  // empty: the data set's default
   uint64_t image_size =
-      0;  // pixels; 0: the pictures' own size if all are equal and small, otherwise 224
+      0;  // pixels; 0: the images' own size if all are equal and small, otherwise 224
   uint64_t num_classes = 0;    // 0: the data set's
   uint64_t train_samples = 0;  // of generated data; 0: its default
   uint64_t batch_size = 128;

@@ -123,7 +123,7 @@ DistributedOptimizer::DistributedOptimizer(Session& session,
                                            const NamedTensors& parameters, const Options& options)
     : state_(new State{session, std::move(inner), options, {}, {}, {}}) {
   State& state = *state_;
-  require(state.inner != nullptr, "DistributedOptimizer: there is no optimizer inside");
+  require(state.inner != nullptr, "DistributedOptimizer: the optimizer is null");
   require(options.backward_passes_per_step > 0, "backward_passes_per_step: at least 1");
   std::vector<TensorSpec> specs;
   std::vector<torch::Tensor> tensors;

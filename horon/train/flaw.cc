@@ -49,7 +49,7 @@ void Flaws::note_gradient(const std::string& name, uint64_t values) {
   note(fmt::format("{} value(s) of the gradient of '{}'", values, name));
 }
 
-std::vector<std::string> Flaws::share(Communicator& comm) const {
+std::vector<std::string> Flaws::gather(Communicator& comm) const {
   std::array<uint8_t, kMostText> mine = {};
   std::copy(text_.begin(), text_.end(), mine.begin());
   const Gathered all = comm.all_gather(view_of(mine), {.name = "what is not finite"});

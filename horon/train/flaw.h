@@ -22,7 +22,7 @@ class Flaws {
   void note_gradient(const std::string& name, uint64_t values);
   // Collects one text of each rank that has any: "rank 1: 3 values of the gradient of 'fc.weight'".
   // All ranks.
-  std::vector<std::string> share(Communicator& comm) const;
+  std::vector<std::string> gather(Communicator& comm) const;
 
  private:
   void note(const std::string& text);

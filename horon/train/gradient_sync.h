@@ -93,14 +93,14 @@ class GradientSync {
 // a gradient until the hook copies it into its bucket, which was measured faster than views of the
 // bucket. At most one shard per rank and pass.
 std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
-                                             const Accelerator& place = {});
+                                             const Accelerator& accelerator = {});
 // Sums logical shards with the canonical tree: the same bits on any number of ranks.
 std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards,
-                                              const Accelerator& place = {});
+                                              const Accelerator& accelerator = {});
 // The kind that the settings name. If they ask for it, the replica takes batch norm's statistics
 // over these ranks. After the ranks have reconnected, make another one: replica, optimizer and
 // their counts remain, the slices change.
 std::unique_ptr<GradientSync> make_sync(const TrainConfig& config, Runtime& runtime,
-                                        Replica& replica, const Accelerator& place = {});
+                                        Replica& replica, const Accelerator& accelerator = {});
 
 }  // namespace horon::train

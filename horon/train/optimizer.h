@@ -16,6 +16,6 @@ using optim::Slice;
 
 // The optimizer that the settings name.
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::span<const Slice> slices,
-                                          const Accelerator& place = {});
+                                          const Accelerator& accelerator = {});
 
 }  // namespace horon::train

@@ -8,7 +8,7 @@
 
 extern "C" HORON_API const char* horon_part_version() { return horon::kBuildId; }
 
-// `settings`: JSON, {"config": TrainConfig, "given": {name: value}, "knobs": {name: value}}.
+// `settings`: JSON, {"config": TrainConfig, "given": {name: value}, "job_settings": {name: value}}.
 extern "C" HORON_API int horon_train_run(const char* settings, int only_evaluates) {
   return horon::train::guarded([&] {
     const auto json = nlohmann::json::parse(settings);
@@ -17,8 +17,8 @@ extern "C" HORON_API int horon_train_run(const char* settings, int only_evaluate
     start.given = json.at("given").get<horon::train::Given>();
     // Whatever was said, wherever, is in there.
     const auto nothing = [](const std::string&) { return std::nullopt; };
-    start.job_settings =
-        horon::JobSettings::resolve(json.at("knobs").get<horon::train::Given>(), nothing, "");
+    start.job_settings = horon::JobSettings::resolve(
+        json.at("job_settings").get<horon::train::Given>(), nothing, "");
     start.is_command = true;
     horon::train::Trainer trainer(std::move(start));
     const auto result = only_evaluates != 0 ? trainer.evaluate() : trainer.train();

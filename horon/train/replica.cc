@@ -44,7 +44,7 @@ void prepare_cuda() {
   at::globalContext().setAllowTF32CuDNN(false);
 }
 
-// What LibTorch says of a model that does not fit its pictures, without its stack.
+// What LibTorch says of a model that does not fit its images, without its stack.
 template <typename Action>
 auto in_plain_words(const ModelShape& shape, const Action& action) {
   try {
@@ -53,7 +53,7 @@ auto in_plain_words(const ModelShape& shape, const Action& action) {
     throw;
   } catch (const c10::Error& error) {
     const std::string why = error.what_without_backtrace();
-    throw UsageError(fmt::format("the model cannot take pictures of {}x{}x{}: {}", shape.channels,
+    throw UsageError(fmt::format("the model cannot take images of {}x{}x{}: {}", shape.channels,
                                  shape.image_size, shape.image_size,
                                  why.substr(0, why.find('\n'))));
   }

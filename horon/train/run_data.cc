@@ -57,7 +57,7 @@ void open_measures(const TrainConfig& config, const DatasetMaker& own, RunData& 
 
 void choose_form(TrainConfig& config, const Dataset& set, RunData& data) {
   const bool says_all =
-      config.image_size > 0 && !config.preprocessing.empty();  // no need to look at pictures
+      config.image_size > 0 && !config.preprocessing.empty();  // no need to look at images
   const DatasetInfo info = says_all ? set.info() : info_with_size(set);
   if (config.image_size == 0) config.image_size = static_cast<uint64_t>(usual_side(info));
   if (config.num_classes == 0)
@@ -100,15 +100,14 @@ std::string describe_data(const RunData& data) {
   const auto samples_of = [](const std::shared_ptr<Dataset>& set, const char* what) {
     return set ? fmt::format(", {} {}", set->size(), what) : "";
   };
-  return fmt::format("{}{}{}\npictures {}x{}, {} classes, recipe '{}'{}",
+  return fmt::format("{}{}{}\nimages {}x{}, {} classes, recipe '{}'{}",
                      data.train ? fmt::format("{} training samples", data.train->size())
                                 : std::string("no training data is needed"),
                      samples_of(data.validation, "to validate"), samples_of(data.test, "to test"),
                      data.shape.image_size, data.shape.image_size, data.shape.classes, data.recipe,
                      data.watched()
                          ? ""
-                         : "\nthere is nothing to test on: no test or validation data was "
-                           "found, or --skip_eval leaves it out");
+                         : "\nno test: there is no test or validation data, or --skip_eval is set");
 }
 
 void check_batch_parts(const TrainConfig& config, uint64_t samples, uint64_t batch, int ranks) {

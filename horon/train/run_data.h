@@ -27,7 +27,7 @@ struct RunData {
 // out (null) where the settings suffice. UsageError, IoError, CorruptRecord.
 RunData open_data(TrainConfig& config, const DatasetMaker& own, bool only_evaluates);
 
-// Sizes of the sets, form of the pictures and what is missing, as text.
+// Sizes of the sets, form of the images and what is missing, as text.
 std::string describe_data(const RunData& data);
 
 constexpr uint64_t kSmallestShard = 2;  // batch norm needs two samples

@@ -168,8 +168,8 @@ bool FolderLock::outlives(const std::string& seen,
     return !started.empty() && started == owner.value("started", "");
   }
   if (say)
-    say(fmt::format("{} was left by {}: looking for {} whether it is alive", path_, describe(owner),
-                    format_duration(kBeats * beat_)));
+    say(fmt::format("{} was left by {}: waiting {} to see whether it is alive", path_,
+                    describe(owner), format_duration(kBeats * beat_)));
   const Deadline deadline = Deadline::after(kBeats * beat_);
   while (!deadline.passed()) {
     std::this_thread::sleep_for(deadline.left(beat_ / 4));

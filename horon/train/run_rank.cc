@@ -27,11 +27,11 @@ constexpr uint64_t kEvaluationBatch = 256;  // of one rank
 int threads_for(const TrainConfig& config, const Topology& topology, int replicas_here) {
   if (config.threads_per_rank > 0) return static_cast<int>(config.threads_per_rank);
   const int mine = static_cast<int>(usable_cores().size());
-  const int machine = static_cast<int>(std::thread::hardware_concurrency());
-  // Bound to a share of the cores already, or not.
-  const int share =
-      mine < machine ? mine / replicas_here : machine / std::max(topology.local_size, 1);
-  return std::max(share, 1);
+  const int all_cores = static_cast<int>(std::thread::hardware_concurrency());
+  // Bound to some of the cores already, or not.
+  const int threads =
+      mine < all_cores ? mine / replicas_here : all_cores / std::max(topology.local_size, 1);
+  return std::max(threads, 1);
 }
 
 class TrainingRun {
@@ -52,12 +52,13 @@ class TrainingRun {
   TrainResult run() {
     Screen screen(rank_ == 0);
     begin(screen);
-    const Trainee trainee{*replica_, *optimizer_, job_.place};
+    const Trainee trainee{*replica_, *optimizer_, job_.accelerator};
     Moment moment{config_, rank_, ranks_, runtime_.world(), trainee, state_, screen, total_steps_};
     moment.result.model_dir = config_.model_dir;
-    moment.go_on = job_.program.empty()
-                       ? "horon train --model_dir " + quote_for_shell(config_.model_dir)
-                       : fmt::format("{} (its model_dir is '{}')", job_.program, config_.model_dir);
+    moment.resume_command =
+        job_.program.empty()
+            ? "horon train --model_dir " + quote_for_shell(config_.model_dir)
+            : fmt::format("{} (its model_dir is '{}')", job_.program, config_.model_dir);
     make_callbacks();
     for (const auto& one : callbacks_) {
       moment.epoch = epoch_of(state_.position);  // the first callback may bring it from rank 0
@@ -121,7 +122,7 @@ class TrainingRun {
     batch_ = global_batch(config_, ranks_);
     config_.batch_size = batch_;
     config_.batch_size_per_replica = 0;
-    config_.device = job_.place.is_cpu() ? DeviceChoice::kCpu : DeviceChoice::kCuda;
+    config_.device = job_.accelerator.is_cpu() ? DeviceChoice::kCpu : DeviceChoice::kCuda;
     if (config_.reduction == Reduction::kExact && config_.threads_per_rank == 0)
       config_.threads_per_rank = 1;
   }
@@ -137,8 +138,8 @@ class TrainingRun {
       throw UsageError(fmt::format("{} has {} sample(s): batch norm needs at least {}",
                                    config_.dataset, data_.train->size(), kSmallestShard));
     const bool exact = config_.reduction == Reduction::kExact;
-    share_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
-              config_.drop_remainder, kSmallestShard};
+    batching_ = {data_.train->size(), batch_, exact ? config_.logical_shards : 0,
+                 config_.drop_remainder, kSmallestShard};
     check_batch_parts(config_, data_.train->size(), batch_, ranks_);
   }
 
@@ -146,15 +147,15 @@ class TrainingRun {
     threads_ = threads_for(config_, job_.session.topology(), job_.replicas_here);
     Replica::Options options;
     options.threads = threads_;
-    options.device = job_.place.device;
+    options.device = job_.accelerator.device;
     if (job_.ingredients != nullptr) options.model = job_.ingredients->model;
     replica_.emplace(config_, data_.shape, options);
     if (options.model && config_.model == TrainConfig{}.model)
       config_.model = replica_->type_name();  // a name of the program's own stays
-    sync_ = make_sync(config_, runtime_, *replica_, job_.place);
+    sync_ = make_sync(config_, runtime_, *replica_, job_.accelerator);
     const bool own = job_.ingredients != nullptr && job_.ingredients->optimizer;
-    optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.place)
-                     : make_optimizer(config_, sync_->slices(), job_.place);
+    optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.accelerator)
+                     : make_optimizer(config_, sync_->slices(), job_.accelerator);
     require(optimizer_ != nullptr, "optimizer_fn gave no optimizer");
   }
 
@@ -182,23 +183,23 @@ class TrainingRun {
     }
     if (config_.max_number_of_steps > 0) config_.train_epochs = 0;
     length_ = {config_.train_epochs, config_.max_number_of_steps, config_.backward_passes_per_step,
-               batches_in_epoch(share_), batch_};
+               batches_in_epoch(batching_), batch_};
     if (length_.batches == 0)
       throw UsageError(fmt::format("{} samples in batches of {}: there is no whole batch",
-                                   share_.samples, batch_));
+                                   batching_.samples, batch_));
     schedule_.emplace(config_, length_.in_epochs(), batch_);
     if (const auto idle = schedule_->idle_from())
-      throw UsageError(fmt::format(
-          "--learning_rate_strategy {}: its last rate, at epoch {:g}, is 0, and the run "
-          "goes on until {:g}: nothing would be learned; add a stage",
-          config_.learning_rate_strategy, *idle, length_.in_epochs()));
+      throw UsageError(
+          fmt::format("--learning_rate_strategy {}: its last rate, at epoch {:g}, is 0, but the "
+                      "run continues to {:g}: nothing would be learned; add a stage",
+                      config_.learning_rate_strategy, *idle, length_.in_epochs()));
     total_steps_ = length_.total(0, {});
   }
 
   double epoch_of(const Position& position) const {
     return static_cast<double>(position.epoch) +
            static_cast<double>(position.next) /
-               static_cast<double>(std::max<uint64_t>(share_.samples, 1));
+               static_cast<double>(std::max<uint64_t>(batching_.samples, 1));
   }
 
   std::string describe() const {
@@ -208,9 +209,9 @@ class TrainingRun {
         "steps; {} reduction\n{}",
         config_.model, replica_->parameter_count(), config_.dataset, describe_data(data_),
         describe_rate(config_), ranks_, runtime_.world().backend(), threads_,
-        name_of(job_.place.device), batch_, static_cast<double>(batch_) / ranks_, total_steps_,
-        get_field(config_, "reduction"),
-        state_.step > 0 ? fmt::format("going on after step {}\n", state_.step) : "");
+        name_of(job_.accelerator.device), batch_, static_cast<double>(batch_) / ranks_,
+        total_steps_, get_field(config_, "reduction"),
+        state_.step > 0 ? fmt::format("resuming after step {}\n", state_.step) : "");
   }
 
   // Rank 0 looks for a checkpoint, which callbacks send to the others, and takes the folder.
@@ -237,7 +238,7 @@ class TrainingRun {
       const CheckpointStore store(config_.model_dir);
       if (auto found = store.load_newest(warn)) return found;
       if (!job_.only_evaluates && !store.steps().empty())
-        warn("no good checkpoint is left: beginning anew");
+        warn("no valid checkpoint is left: starting from scratch");
     }
     if (job_.only_evaluates && !config_.checkpoint_path.empty())
       return CheckpointStore::load(config_.checkpoint_path);
@@ -259,10 +260,10 @@ class TrainingRun {
                                    config_.model_dir, fmt::join(changed, "\n  ")),
                        ExitCode::kConfig);
     if (job_.only_evaluates) {
-      snapshot.optimizer.clear();              // of whatever optimizer
-      share_.samples = snapshot.data.samples;  // to say which epoch it is of
+      snapshot.optimizer.clear();                 // of whatever optimizer
+      batching_.samples = snapshot.data.samples;  // to say which epoch it is of
     }
-    restore(snapshot, state_, {*replica_, *optimizer_, job_.place});
+    restore(snapshot, state_, {*replica_, *optimizer_, job_.accelerator});
   }
 
   std::vector<std::string> changes_since(const Snapshot& snapshot) const {
@@ -311,15 +312,15 @@ class TrainingRun {
     options.threads = static_cast<int>(std::max<uint64_t>(config_.input_threads, 1));
     options.max_corrupt_records = config_.max_corrupt_records;
     options.prefetch = 2 + static_cast<int>(config_.backward_passes_per_step);
-    options.device = job_.place.runtime;
-    options.device_index = job_.place.device.index;
+    options.device = job_.accelerator.runtime;
+    options.device_index = job_.accelerator.device.index;
     return options;
   }
 
   void train(Moment& moment) {
     PipelineOptions options = pipeline_options(data_.train, true);
     options.batch = batch_;
-    options.shards = share_.shards;
+    options.shards = batching_.shards;
     options.smallest = kSmallestShard;
     options.drops_remainder = config_.drop_remainder;
     options.start = state_.position;
@@ -334,7 +335,7 @@ class TrainingRun {
     } else {
       Pipeline pipeline(options);
       TrainStep step({config_, *replica_, *optimizer_, *sync_, callbacks_, pipeline, state_,
-                      length_, share_, job_.place, job_.stop});
+                      length_, batching_, job_.accelerator, job_.stop});
       while (!moment.is_last) {
         step.run(moment);
         seen += moment.sums.score.count;
@@ -407,7 +408,7 @@ class TrainingRun {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientSync> sync_;
   std::optional<Schedule> schedule_;
-  BatchOptions share_;
+  BatchOptions batching_;
   RunLength length_;
   uint64_t total_steps_ = 0;  // for people
   RunState state_;

@@ -16,7 +16,7 @@ struct RankTask {
   std::stop_token stop = {};
   bool only_evaluates = false;
   int replicas_here = 1;  // in this process
-  Accelerator place = {};
+  Accelerator accelerator = {};
   const Ingredients* ingredients = nullptr;  // null: everything by name
   std::string program = {};                  // command that resumes the run; empty: `horon`
 };

@@ -10,11 +10,11 @@
 namespace horon::train {
 namespace {
 
-void copy(const Accelerator& place, void* to, const void* from, uint64_t bytes) {
-  if (place.is_cpu()) {
+void copy(const Accelerator& accelerator, void* to, const void* from, uint64_t bytes) {
+  if (accelerator.is_cpu()) {
     std::memcpy(to, from, bytes);
   } else {
-    place.math->copy(to, from, bytes);
+    accelerator.math->copy(to, from, bytes);
   }
 }
 
@@ -22,7 +22,7 @@ TensorMap arrays_of(const Trainee& trainee) {
   TensorMap map;
   for (const auto& [name, values] : trainee.optimizer.state()) {
     NamedTensor& one = map[name] = {"F32", {values.count}, std::string(values.bytes(), '\0')};
-    copy(trainee.place, one.bytes.data(), values.data, values.bytes());
+    copy(trainee.accelerator, one.bytes.data(), values.data, values.bytes());
   }
   return map;
 }
@@ -33,7 +33,7 @@ void load_arrays(const Trainee& trainee, const TensorMap& map) {
     if (found == map.end() || found->second.bytes.size() != values.bytes())
       throw Error(fmt::format("the checkpoint has no '{}' of this optimizer", name),
                   ExitCode::kCheckpoint);
-    copy(trainee.place, values.data, found->second.bytes.data(), values.bytes());
+    copy(trainee.accelerator, values.data, found->second.bytes.data(), values.bytes());
   }
 }
 

@@ -22,7 +22,7 @@ struct RunState {
 struct Trainee {
   Replica& replica;
   Optimizer& optimizer;
-  const Accelerator& place;
+  const Accelerator& accelerator;
 };
 
 Snapshot take_snapshot(const RunState& state, const Trainee& trainee, const TrainConfig& config,

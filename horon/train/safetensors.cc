@@ -77,7 +77,7 @@ TensorMap unpack_safetensors(const std::string& file, const std::string& path) {
       refuse(path, fmt::format("tensor '{}' is not described", name));
     }
     if (first > last || last > file.size() - start || last - first != bytes_of(tensor, path))
-      refuse(path, fmt::format("tensor '{}' lies where it cannot", name));
+      refuse(path, fmt::format("tensor '{}' is outside the file", name));
     tensor.bytes = file.substr(start + first, last - first);
     used += tensor.bytes.size();
     tensors[name] = std::move(tensor);

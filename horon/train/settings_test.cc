@@ -324,7 +324,7 @@ std::vector<Outcome> agree_all(const std::vector<TrainConfig>& configs,
   return outcomes;
 }
 
-TEST(Agreement, IsRankZerosSettingsAndWhatEachMayHaveOfItsOwn) {
+TEST(Agreement, IsRankZerosSettingsExceptThoseThatMayDiffer) {
   TrainConfig stored;  // what only rank 0 found in its folder
   stored.model = "lenet";
   stored.batch_size = 77;
@@ -362,7 +362,7 @@ TEST(Agreement, TakesADefaultThatIsGivenForTheSame) {
   for (const Outcome& one : agree_all({{}, {}}, {same, none})) EXPECT_EQ(one.failure, "");
 }
 
-TEST(Agreement, OtherMachinesAreAnErrorOnlyWhereBitsArePromised) {
+TEST(Agreement, DifferentPlatformsAreAnErrorOnlyWithExactReduction) {
   TrainConfig exact;
   exact.reduction = Reduction::kExact;
   const Terms a{{}, {{"LibTorch", "2.15, AVX512"}}};
@@ -376,7 +376,7 @@ TEST(Agreement, OtherMachinesAreAnErrorOnlyWhereBitsArePromised) {
   EXPECT_NE(fast[0].warning.find("AVX2 on rank 1"), std::string::npos);
 }
 
-TEST(Agreement, NamesARankThatSaysNothing) {
+TEST(Agreement, NamesARankThatSendsNoSettings) {
   const auto store = make_memory_store();
   EXPECT_NE(message_of([&] { agree(*store, 0, 2, {}, {}, Milliseconds(30)); }).find("rank 1"),
             std::string::npos);

@@ -77,7 +77,7 @@ void TrainStep::run(Moment& moment) {
   moment.ends_epoch = used.after.epoch != state.position.epoch;
   state.position = used.after;
   ++state.step;
-  if (is_flipped(moment.rank, state.step) && parts_.place.is_cpu())
+  if (is_flipped(moment.rank, state.step) && parts_.accelerator.is_cpu())
     parts_.replica.parameters()[0].data[0] *= 2;
   moment.epoch = epoch();
   moment.loss = moment.sums.score.loss / std::max(moment.sums.score.count, 1.0);
@@ -105,11 +105,11 @@ TrainStep::Input TrainStep::load(int rank, int ranks) {
 StepPlan::Pass TrainStep::pass_of(const Batch& batch, int rank, int ranks) const {
   const uint64_t step = parts_.state.step;
   const uint64_t parts =
-      parts_.share.shards == 0 ? static_cast<uint64_t>(ranks) : parts_.share.shards;
+      parts_.batching.shards == 0 ? static_cast<uint64_t>(ranks) : parts_.batching.shards;
   uint64_t number = cut(parts, static_cast<uint64_t>(ranks), static_cast<uint64_t>(rank)).first;
   const uint64_t each = batch.count() == 0 ? 0 : batch.pixels.count / batch.count();
   auto* pixels = static_cast<float*>(batch.pixels.data);
-  if (is_poisoned(rank, step + 1) && parts_.place.is_cpu() && batch.count() > 0)
+  if (is_poisoned(rank, step + 1) && parts_.accelerator.is_cpu() && batch.count() > 0)
     pixels[0] = std::numeric_limits<float>::quiet_NaN();
   StepPlan::Pass pass;
   pass.samples = batch.global_count;
@@ -128,7 +128,7 @@ double TrainStep::epoch() const {
   const Position& position = parts_.state.position;
   return static_cast<double>(position.epoch) +
          static_cast<double>(position.next) /
-             static_cast<double>(std::max<uint64_t>(parts_.share.samples, 1));
+             static_cast<double>(std::max<uint64_t>(parts_.batching.samples, 1));
 }
 
 }  // namespace horon::train

@@ -29,8 +29,8 @@ class TrainStep {
     Pipeline& input;
     RunState& state;
     const RunLength& length;
-    BatchOptions share;         // how batches are split into shards
-    Accelerator place;          // the replica's
+    BatchOptions batching;      // how batches are split into shards
+    Accelerator accelerator;    // the replica's
     std::stop_token stop = {};  // requested when a signal arrived
   };
   explicit TrainStep(const Parts& parts) : parts_(parts) {}

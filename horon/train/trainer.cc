@@ -49,7 +49,7 @@ void rethrow_first(const std::vector<std::exception_ptr>& failures) {
 }
 
 // What the bits of a result depend on, besides the settings.
-std::map<std::string, std::string> machine_traits() {
+std::map<std::string, std::string> platform_traits() {
   std::ifstream info("/proc/cpuinfo");
   std::string kind;
   for (std::string line; std::getline(info, line) && !line.empty();) {
@@ -72,7 +72,7 @@ std::string own_command() {
 // All processes go on with the same settings, or none does.
 void Trainer::settle(const Session& session, bool only_evaluates) {
   if (session.size() == 1) return;
-  Terms terms{{}, machine_traits()};
+  Terms terms{{}, platform_traits()};
   for (const auto& [name, value] : given_) terms.given[name] = get_field(config_, name);
   terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
   const Agreement agreement = agree(*session.store(), session.rank(), session.size(), config_,
@@ -91,17 +91,18 @@ void Trainer::prepare_evaluation(int ranks) {
   config_.skip_eval = false;
 }
 
-TrainResult Trainer::run_replica(Session& session, const Accelerator& place, bool only_evaluates) {
-  session.connect(place.runtime);
+TrainResult Trainer::run_replica(Session& session, const Accelerator& accelerator,
+                                 bool only_evaluates) {
+  session.connect(accelerator.runtime);
   RankTask job{config_, session};
   if (session.signals() != nullptr) job.stop = session.signals()->token();
   job.only_evaluates = only_evaluates;
   job.replicas_here = replicas_of(config_);
   job.ingredients = &ingredients_;
   if (!is_command_) job.program = own_command();
-  if (!place.is_cpu())
-    job.place = open_accelerator(part_folders(session.job_settings().text("parts")),
-                                 session.local_rank(), place.runtime);
+  if (!accelerator.is_cpu())
+    job.accelerator = open_accelerator(part_folders(session.job_settings().text("parts")),
+                                       session.local_rank(), accelerator.runtime);
   return run_rank(std::move(job));
 }
 
@@ -118,19 +119,20 @@ TrainResult Trainer::run(bool only_evaluates) {
   const int here = replicas_of(config_);
   if (only_evaluates) prepare_evaluation(session.size() * here);
   check_config(config_, session.size() * here);
-  const Accelerator place = find_accelerator(config_.device, session.job_settings());
-  if (config_.sync_batch_norm && !place.is_cpu() && here > place.runtime->device_count())
+  const Accelerator accelerator = find_accelerator(config_.device, session.job_settings());
+  if (config_.sync_batch_norm && !accelerator.is_cpu() &&
+      here > accelerator.runtime->device_count())
     throw UsageError(fmt::format(
         "--sync_batch_norm with {} replicas of a process on {} GPU(s): LibTorch has one "
         "backward thread for each; start processes instead",
-        here, place.runtime->device_count()));
+        here, accelerator.runtime->device_count()));
   std::vector<std::unique_ptr<Session>> replicas;
   for (int i = 0; i < here && here > 1; ++i) replicas.push_back(session.replica(i, here));
   std::vector<TrainResult> results(static_cast<size_t>(here));
   std::vector<std::exception_ptr> failures(static_cast<size_t>(here));
   const auto run_one = [&](size_t i) {
     try {
-      results[i] = run_replica(here > 1 ? *replicas[i] : session, place, only_evaluates);
+      results[i] = run_replica(here > 1 ? *replicas[i] : session, accelerator, only_evaluates);
     } catch (...) {
       failures[i] = std::current_exception();
     }

@@ -59,7 +59,7 @@ class Trainer {
 
  private:
   TrainResult run(bool only_evaluates);
-  TrainResult run_replica(Session& session, const Accelerator& place, bool only_evaluates);
+  TrainResult run_replica(Session& session, const Accelerator& accelerator, bool only_evaluates);
   void settle(const Session& session, bool only_evaluates);
   void prepare_evaluation(int ranks);
   TrainConfig config_;

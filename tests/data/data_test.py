@@ -177,7 +177,7 @@ class Commands(unittest.TestCase):
         numpy.save(self.at("n", "train_images.npy"), images)
         said = run("data", "verify", "--dataset", "npy", "--data_dir", self.at("n"))
         self.assertIn("1 duplicates", said)
-        self.assertIn("sample 7: the same picture as", said)
+        self.assertIn("sample 7: the same image as", said)
 
     def test_interrupted_conversions_go_on(self):
         run("data", "make", "--to", self.at("c"), "--samples", 90)
@@ -244,7 +244,7 @@ class Commands(unittest.TestCase):
         run("data", "make", "--to", self.at("t"), "--format", "tfrecord_raw", "--samples", 20, "--seed", 1)
         before = open(self.at("t", "train-00000-of-00001"), "rb").read()
         said = run("data", "make", "--to", self.at("t"), "--format", "tfrecord_raw", "--samples", 20, "--seed", 2, code=2)
-        self.assertIn("holds something else", said)
+        self.assertIn("contains other data", said)
         self.assertEqual(open(self.at("t", "train-00000-of-00001"), "rb").read(), before)
         run("data", "make", "--to", self.at("f"), "--format", "image_folder", "--samples", 40)
         run("data", "make", "--to", self.at("n"), "--format", "npy", "--samples", 40)
@@ -291,7 +291,7 @@ class Commands(unittest.TestCase):
             self.assertIn("not in range", run("data", *flags, "--dataset", "shapes10", code=2))
         for flags in (["--samples", "-4", "--batch_size", 2], ["--samples", 10 ** 15, "--batch_size", 2], ["--samples", 4, "--batch_size", "-2"]):
             self.assertIn("not in range", run("data", "shard", *flags, code=2))
-        self.assertIn("is not made here", run("data", "make", "cifar10", "--to", self.at("x"), code=2))
+        self.assertIn("cannot be generated", run("data", "make", "cifar10", "--to", self.at("x"), code=2))
         self.assertIn("for shapes10 and synthetic", run("data", "stats", "--dataset", "npy", "--data_dir", self.at("x"), "--samples", 5, code=2))
         self.assertFalse(os.path.exists(self.at("x")))
 

@@ -115,7 +115,7 @@ class Ending(Cases):
 class HoronRun(Ending):
     def cpp(self, held, end, backend="auto"):
         # Nothing is closed: a thread of it may just be shaking hands with the launcher.
-        more = {"remarks": "connection.* of strangers"} if (held, end) == ("stack", "exit") else {}
+        more = {"remarks": "unauthenticated connection"} if (held, end) == ("stack", "exit") else {}
         job = self.check(CPP, held, end, "0", status=7 if end == "status" else 0, env={"HORON_BACKEND": backend}, **more)
         if end in ("flight", "thread"):
             self.assertIn("gone after", job.out)

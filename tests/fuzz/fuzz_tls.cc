@@ -1,5 +1,5 @@
-// A stranger's bytes against the server's half of the handshake: raw, or an honest hello with
-// edits.
+// An unauthenticated peer's bytes against the server's half of the handshake: raw, or an honest
+// hello with edits.
 #include <cstddef>
 #include <cstdint>
 

@@ -78,7 +78,7 @@ struct Recorder final : Callback {
   void on_end(Moment&) override { note("end"); }
 };
 
-TEST(Trainer, CallsItsCallbacksInOrderAndStopsWhereTheySay) {
+TEST(Trainer, CallsCallbacksInOrderAndStopsWhenTheyAsk) {
   const Folder folder;
   TrainConfig config = small_config(folder);
   config.learning_rate_strategy = "1:0.1,3:0.2";
@@ -187,8 +187,10 @@ TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
       config.max_number_of_steps = stop;
       Ingredients ingredients;
       ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
-      ingredients.optimizer = [config](std::span<const Slice> slices, const Accelerator& place) {
-        return make_batch_gradients(make_optimizer(config, slices, place), 2, slices, place);
+      ingredients.optimizer = [config](std::span<const Slice> slices,
+                                       const Accelerator& accelerator) {
+        return make_batch_gradients(make_optimizer(config, slices, accelerator), 2, slices,
+                                    accelerator);
       };
       result = train_on(1, config, ingredients);
     }
@@ -204,7 +206,7 @@ TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
   EXPECT_EQ(pack_safetensors(resumed.optimizer), pack_safetensors(straight.optimizer));
 }
 
-// Whatever the picture: class 0 first, 1 next, and so on. What is right then is known by counting.
+// Whatever the image: class 0 first, 1 next, and so on. What is right then is known by counting.
 struct Fixed final : Model {
   torch::Tensor weight;
   explicit Fixed(const ModelShape&) { weight = register_parameter("weight", torch::zeros({1})); }
@@ -279,7 +281,7 @@ TEST(Trainer, OutputNamesTheProgramsOwnModelAndData) {
   const std::string said = testing::internal::GetCapturedStdout();
   EXPECT_TRUE(result.interrupted);
   EXPECT_NE(said.find("Tiny on own_pictures"), std::string::npos) << said;
-  EXPECT_NE(said.find("there is nothing to test on"), std::string::npos);
+  EXPECT_NE(said.find("no test: there is no test"), std::string::npos);
   EXPECT_EQ(said.find("resnet_tiny"), std::string::npos) << said;
   EXPECT_EQ(said.find("horon train"), std::string::npos) << said;
   EXPECT_NE(said.find("go on with: ./my_program --fast"), std::string::npos) << said;
@@ -303,11 +305,12 @@ TEST(Trainer, RunTakesFunctionsAsMoxingDid) {
     return open_dataset(request);
   };
   const auto model_fn = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
-  const auto optimizer_fn = [](std::span<const Slice> slices, const Accelerator& place) {
+  const auto optimizer_fn = [](std::span<const Slice> slices, const Accelerator& accelerator) {
     TrainConfig config;
     config.optimizer = OptimizerKind::kAdam;
     config.weight_decay = 0;
-    return make_batch_gradients(make_optimizer(config, slices, place), 2, slices, place);
+    return make_batch_gradients(make_optimizer(config, slices, accelerator), 2, slices,
+                                accelerator);
   };
   const TrainResult first = run(input_fn, model_fn, optimizer_fn, arguments);
   EXPECT_EQ(first.steps, 12U);

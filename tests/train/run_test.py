@@ -121,7 +121,7 @@ class Signals(Case):
             line = command(ranks, "--dataset", "synthetic", "--image_size", 96, "--num_classes", 10, "--train_samples", 8, "--batch_size", 8,
                            "--model", "resnet_v1_50", "--preprocessing", "none", "--model_dir", folder, "--train_epochs", 3, "--log_every_n_steps", 1)
             said = self.end_early(line, lambda said, _: "step 1/3" in said)
-            self.assertIn("interrupted; go on with", said)
+            self.assertIn("interrupted; to resume", said)
             self.assertNotIn("test loss", said)
             self.assertEqual(len(checkpoints(folder)), 1)
 
@@ -258,14 +258,14 @@ class Data(Case):
         self.make("d", "train", "image_folder", 40)
         for place in (self.at("d"), self.at("d", "train") + "/"):
             said = run(1, "--dataset", "image_folder", "--data_dir", place, "--batch_size", 20, "--train_epochs", 1, "--model_dir", self.at("x"), "--resume", "never")
-            self.assertIn("there is nothing to test on", said)
-        self.assertIn("there is nothing to test on", run(1, *SMALL, "--skip_eval", "--max_number_of_steps", 2, "--model_dir", self.at("y")))
+            self.assertIn("no test: there is no test", said)
+        self.assertIn("no test: there is no test", run(1, *SMALL, "--skip_eval", "--max_number_of_steps", 2, "--model_dir", self.at("y")))
 
     def test_size_and_recipe_are_the_datas_own(self):
         self.make("d", "train", "image_folder", 60)
         self.make("d", "test", "image_folder", 20)
         said = run(1, "--dataset", "image_folder", "--data_dir", self.at("d"), "--batch_size", 20, "--train_epochs", 1, "--model_dir", self.at("x"))
-        self.assertIn("pictures 32x32, 10 classes, recipe 'cifar'", said)
+        self.assertIn("images 32x32, 10 classes, recipe 'cifar'", said)
         kept = config_of(self.at("x"))
         self.assertEqual((kept["image_size"], kept["num_classes"], kept["preprocessing"]), (32, 10, "cifar"))
         self.assertGreater(kept["resolved"]["threads_per_rank"], 0)
@@ -296,7 +296,7 @@ class Data(Case):
         for model, size in (("workshop_cnn", 8), ("lenet", 3)):
             said = run(1, "--dataset", "synthetic", "--num_classes", 4, "--image_size", size, "--model", model, "--train_samples", 8, "--batch_size", 4,
                        "--skip_eval", "--model_dir", self.at("x"), code=2)
-            self.assertIn(f"the model cannot take pictures of 3x{size}x{size}", said)
+            self.assertIn(f"the model cannot take images of 3x{size}x{size}", said)
             self.assertNotIn("frame #", said)
 
 
@@ -318,7 +318,7 @@ class Folders(Case):
         run(1, *base, "--max_number_of_steps", 6)
         run(1, *base, "--max_number_of_steps", 5, "--resume", "never")
         said = run(1, "--model_dir", self.at("a"), "--max_number_of_steps", 7)  # the line that is printed
-        self.assertIn("going on after step 5", said)
+        self.assertIn("resuming after step 5", said)
 
     def test_one_run_at_a_time(self):
         line = command(1, *SMALL, "--model_dir", self.at("a"), "--max_number_of_steps", 100000, "--log_every_n_steps", 1)

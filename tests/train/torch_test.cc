@@ -262,11 +262,11 @@ TEST(Renewal, RenewedSessionContinuesTrainingBitForBit) {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < 3; ++rank) {
       ranks.emplace_back([&, rank] {
-        Membership place;
-        place.rank = rank;
-        place.size = 3;
-        place.store = store;
-        auto session = std::make_unique<Session>(place, 0, SessionOptions{});
+        Membership membership;
+        membership.rank = rank;
+        membership.size = 3;
+        membership.store = store;
+        auto session = std::make_unique<Session>(membership, 0, SessionOptions{});
         Replica replica(config, {}, {});
         auto sync = make_sync(config, session->runtime(), replica);
         const auto optimizer = make_optimizer(config, sync->slices());
@@ -275,10 +275,10 @@ TEST(Renewal, RenewedSessionContinuesTrainingBitForBit) {
         session->barrier();
         if (rank == 1) return session.reset();  // is lost
         EXPECT_THROW(train(session->runtime(), replica, *sync, *optimizer, kSteps), PeerLostError);
-        place.rank = rank / 2;
-        place.size = 2;
+        membership.rank = rank / 2;
+        membership.size = 2;
         sync.reset();
-        session->renew(place, 1);
+        session->renew(membership, 1);
         sync = make_sync(config, session->runtime(), replica);
         for (int step = kSteps; step < 2 * kSteps; ++step)
           train(session->runtime(), replica, *sync, *optimizer, step);

@@ -148,7 +148,7 @@ class Kills(Runs):
             step = int(checkpoints[0].removeprefix("ckpt-"))
             done = subprocess.run([HORON, *line, "--max_number_of_steps", str(step + 2)], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(f"going on after step {step}", done.stdout)
+            self.assertIn(f"resuming after step {step}", done.stdout)
 
 
     def test_a_second_signal_ends_it_at_once(self):
@@ -179,7 +179,7 @@ class Kills(Runs):
         said = read_terminal(terminal, interrupt_once)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         self.assertEqual(status, 75, said[-1500:])
-        self.assertEqual(said.count(b"interrupted; go on with"), 1)
+        self.assertEqual(said.count(b"interrupted; to resume"), 1)
         self.assertEqual(len([name for name in os.listdir(folder) if name.startswith("ckpt-")]), 1)
 
 
@@ -236,7 +236,7 @@ class Faults(Runs):
         try:
             said = run(1, *EXACT, "--save_checkpoints_steps", 2, "--keep_checkpoint_max", 1, "--hex_loss", "--model_dir", folder, code=13)
             self.assertIn("No space left", said)
-            self.assertEqual(said.count("training goes on"), 2)  # the third in a row ends it, before the last step
+            self.assertEqual(said.count("training continues"), 2)  # the third in a row ends it, before the last step
             self.assertLess(int(losses(said)[-1][0]), 12)
             self.assertEqual([name for name in os.listdir(folder) if name.startswith("ckpt-")], ["ckpt-00000002"])  # whole, and alone
         finally:
@@ -283,7 +283,7 @@ class Commands(Runs):
                                   (["--optimizer", "momentun"], "did you mean 'momentum'"),
                                   (["--batch_size", "0"], "--batch_size: '0'"),
                                   (["--num_gpus", "2", "--distribution_strategy", "OFF"], "mirrored"),
-                                  (["--learning_rate_strategy", "5:1,3:2"], "does not come after"),
+                                  (["--learning_rate_strategy", "5:1,3:2"], "must be greater than"),
                                   (["--dataset", "cifar10", "--data_dir", "/none"], "horon data download cifar10")):
             said = run(1, *arguments, "--model_dir", self.at("x"), code=2)
             self.assertIn(wanted, said)

@@ -18,7 +18,7 @@ class Planner {
   Planner(std::span<const TreeNode> leaves, std::vector<uint32_t> order)
       : leaves_(leaves), order_(std::move(order)) {}
 
-  // Emits the steps that leave the sum of order_[begin, end) on the stack.
+  // Emits the instructions that leave the sum of order_[begin, end) on the stack.
   void emit(size_t begin, size_t end) {
     if (end - begin == 1) {
       steps_.push_back({TreeInstruction::Kind::kPush, order_[begin], 0});
@@ -112,13 +112,13 @@ std::string check_dealing(const std::vector<std::vector<TreeNode>>& nodes,
   return "";
 }
 
-uint32_t tree_depth(std::span<const TreeInstruction> steps) {
+uint32_t tree_depth(std::span<const TreeInstruction> instructions) {
   uint32_t depth = 0;
   uint32_t highest = 0;
-  for (const TreeInstruction& step : steps) {
-    if (step.kind == TreeInstruction::Kind::kPush || step.kind == TreeInstruction::Kind::kPushSum)
+  for (const TreeInstruction& one : instructions) {
+    if (one.kind == TreeInstruction::Kind::kPush || one.kind == TreeInstruction::Kind::kPushSum)
       ++depth;
-    if (step.kind == TreeInstruction::Kind::kAddTop) --depth;
+    if (one.kind == TreeInstruction::Kind::kAddTop) --depth;
     highest = std::max(highest, depth);
   }
   return highest;

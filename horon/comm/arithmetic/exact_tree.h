@@ -46,7 +46,7 @@ std::string check_dealing(const std::vector<std::vector<TreeNode>>& nodes,
                           std::span<const int> ranks, uint64_t shards);
 
 // Maximum number of arrays on the stack during the instructions.
-uint32_t tree_depth(std::span<const TreeInstruction> steps);
+uint32_t tree_depth(std::span<const TreeInstruction> instructions);
 
 // Replaces `node` by its parent as long as its sibling is beyond the last shard: the highest node
 // that this array represents.

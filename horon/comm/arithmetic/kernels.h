@@ -25,7 +25,7 @@ struct InstructionCode {
 
 struct TreeArgs {
   Args args;
-  const InstructionCode* steps;
+  const InstructionCode* instructions;
   size_t n_instructions;
 };
 

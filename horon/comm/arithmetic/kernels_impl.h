@@ -77,21 +77,21 @@ void tree_of_two(const Args& args, const T* a, const T* b) {
 }
 
 template <typename T>
-void run_instruction(const TreeArgs& tree, const InstructionCode& step, T (*stack)[kBlock],
+void run_instruction(const TreeArgs& tree, const InstructionCode& instruction, T (*stack)[kBlock],
                      size_t& depth, size_t base, size_t n) {
   const auto leaf = [&](uint32_t index) {
     return static_cast<const T*>(tree.args.in[index]) + base;
   };
-  if (step.kind == 0) {
-    std::memcpy(stack[depth++], leaf(step.a), n * sizeof(T));
-  } else if (step.kind == 1) {
-    const T* a = leaf(step.a);
-    const T* b = leaf(step.b);
+  if (instruction.kind == 0) {
+    std::memcpy(stack[depth++], leaf(instruction.a), n * sizeof(T));
+  } else if (instruction.kind == 1) {
+    const T* a = leaf(instruction.a);
+    const T* b = leaf(instruction.b);
     T* top = stack[depth++];
     for (size_t i = 0; i < n; ++i) top[i] = a[i] + b[i];
   } else {
-    if (step.kind == 3) --depth;
-    const T* other = step.kind == 2 ? leaf(step.a) : stack[depth];
+    if (instruction.kind == 3) --depth;
+    const T* other = instruction.kind == 2 ? leaf(instruction.a) : stack[depth];
     T* top = stack[depth - 1];
     for (size_t i = 0; i < n; ++i) top[i] += other[i];
   }
@@ -100,9 +100,10 @@ void run_instruction(const TreeArgs& tree, const InstructionCode& step, T (*stac
 template <typename T>
 void tree(const TreeArgs& tree) {
   const Args& args = tree.args;
-  if (tree.n_instructions == 1 && tree.steps[0].kind == 1 && args.n_out <= 2 && args.n_out > 0) {
-    const auto* a = static_cast<const T*>(args.in[tree.steps[0].a]);
-    const auto* b = static_cast<const T*>(args.in[tree.steps[0].b]);
+  if (tree.n_instructions == 1 && tree.instructions[0].kind == 1 && args.n_out <= 2 &&
+      args.n_out > 0) {
+    const auto* a = static_cast<const T*>(args.in[tree.instructions[0].a]);
+    const auto* b = static_cast<const T*>(args.in[tree.instructions[0].b]);
     return args.n_out == 1 ? tree_of_two<T, 1>(args, a, b) : tree_of_two<T, 2>(args, a, b);
   }
   alignas(64) T stack[kMaxTreeDepth][kBlock];
@@ -111,7 +112,7 @@ void tree(const TreeArgs& tree) {
     const size_t n = args.count - base < kBlock ? args.count - base : kBlock;
     size_t depth = 0;
     for (size_t s = 0; s < tree.n_instructions; ++s)
-      run_instruction<T>(tree, tree.steps[s], stack, depth, base, n);
+      run_instruction<T>(tree, tree.instructions[s], stack, depth, base, n);
     for (size_t i = 0; i < n; ++i) stack[0][i] = canonical_nan<T>(stack[0][i] / by);
     store_everywhere<T>(args, base, n, stack[0]);
   }

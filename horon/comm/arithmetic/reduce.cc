@@ -88,16 +88,16 @@ void reduce_with(std::string_view kernels, const ReduceJob& job) {
 void reduce_tree(const TreeJob& job) {
   if (job.count == 0 || job.out.empty()) return;
   require(job.dtype == DType::kF32 || job.dtype == DType::kF64, "exact sums are for f32 and f64");
-  require(tree_depth(job.steps) <= kernels::kMaxTreeDepth, "exact sum: tree too deep");
-  std::vector<kernels::InstructionCode> steps;
-  steps.reserve(job.steps.size());
-  for (const TreeInstruction& step : job.steps) {
-    steps.push_back({static_cast<uint8_t>(step.kind), step.a, step.b});
+  require(tree_depth(job.instructions) <= kernels::kMaxTreeDepth, "exact sum: tree too deep");
+  std::vector<kernels::InstructionCode> codes;
+  codes.reserve(job.instructions.size());
+  for (const TreeInstruction& one : job.instructions) {
+    codes.push_back({static_cast<uint8_t>(one.kind), one.a, one.b});
   }
   const kernels::TreeArgs args = {{job.in.data(), job.in.size(), job.out.data(), job.out.size(),
                                    job.count, job.divisor == 1 ? 0 : job.divisor},
-                                  steps.data(),
-                                  steps.size()};
+                                  codes.data(),
+                                  codes.size()};
   const Table& table = *choice().usable[0];
   (job.dtype == DType::kF32 ? table.tree_f32 : table.tree_f64)(args);
 }

@@ -30,7 +30,7 @@ void reduce(const ReduceJob& job);
 struct TreeJob {
   DType dtype = DType::kF32;
   uint32_t divisor = 1;
-  std::span<const TreeInstruction> steps = {};
+  std::span<const TreeInstruction> instructions = {};
   std::span<const void* const> in = {};
   std::span<void* const> out = {};
   uint64_t count = 0;

@@ -153,10 +153,10 @@ void Executor::move_inline(const Item& item, const Said& said, const Round& roun
   const std::vector<void*> out = {request.out.data};
   const auto contributors = static_cast<uint32_t>(round.active.size());
   if (is_exact(item.header)) {
-    const auto steps = plan_tree(leaves);
+    const auto instructions = plan_tree(leaves);
     reduce_tree({.dtype = request.in.dtype,
                  .divisor = request.op == ReduceOp::kAverage ? contributors : 1,
-                 .steps = steps,
+                 .instructions = instructions,
                  .in = in,
                  .out = out,
                  .count = request.out.count});

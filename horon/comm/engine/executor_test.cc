@@ -149,9 +149,9 @@ OwnedBuffer filled(ToyGpu& gpu, uint64_t count, float value) {
 
 // Device memory goes by the rows that are for it, and through the host where there is none.
 TEST(Executor, DeviceMemoryUsesDeviceRows) {
-  const ToyJob world(2);
-  testing_support::run_ranks(world.ranks, [&](Communicator& comm) {
-    ToyGpu& gpu = *world.gpus[static_cast<size_t>(comm.rank())];
+  const ToyJob job(2);
+  testing_support::run_ranks(job.ranks, [&](Communicator& comm) {
+    ToyGpu& gpu = *job.gpus[static_cast<size_t>(comm.rank())];
     const OwnedBuffer data = filled(gpu, 5000, 1.0F + static_cast<float>(comm.rank()));
     comm.all_reduce(data.view());
     ASSERT_NE(comm.chosen(), nullptr);
@@ -168,9 +168,9 @@ TEST(Executor, DeviceMemoryUsesDeviceRows) {
 
 // Headers are told before anybody knows that a rank has joined.
 TEST(Executor, DeviceMemoryGoesThroughTheHostOnceARankHasJoined) {
-  const ToyJob world(3);
-  testing_support::run_ranks(world.ranks, [&](Communicator& comm) {
-    ToyGpu& gpu = *world.gpus[static_cast<size_t>(comm.rank())];
+  const ToyJob job(3);
+  testing_support::run_ranks(job.ranks, [&](Communicator& comm) {
+    ToyGpu& gpu = *job.gpus[static_cast<size_t>(comm.rank())];
     if (comm.rank() != 2) {
       const OwnedBuffer data = filled(gpu, 5000, 1.0F + static_cast<float>(comm.rank()));
       comm.all_reduce(data.view());
@@ -185,8 +185,8 @@ TEST(Executor, DeviceMemoryGoesThroughTheHostOnceARankHasJoined) {
 
 // What one rank would do otherwise is a mismatch, before anything moves.
 TEST(Executor, DifferentTablesAreAMismatch) {
-  const ToyJob world(2, {"all_reduce=windows", "all_reduce=in_place"});
-  testing_support::run_ranks(world.ranks, [&](Communicator& comm) {
+  const ToyJob job(2, {"all_reduce=windows", "all_reduce=in_place"});
+  testing_support::run_ranks(job.ranks, [&](Communicator& comm) {
     std::vector<float> data(5000, 1.0F);
     try {
       comm.all_reduce(view_of(data));
@@ -201,7 +201,7 @@ TEST(Executor, DifferentTablesAreAMismatch) {
 
 TEST(Executor, RefusesAnOverrideThatTheBackendDoesNotHave) {
   try {
-    const ToyJob world(1, {"all_reduce=two_level"});
+    const ToyJob job(1, {"all_reduce=two_level"});
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_EQ(std::string(error.what())

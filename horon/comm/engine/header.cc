@@ -32,7 +32,7 @@ bool same_request(const Header& a, const Header& b) {
          (!equal_counts || a.count == b.count);
 }
 
-// "all_reduce: ranks asked for different things: ranks 0, 1: ...; rank 2: ..."
+// "all_reduce: ranks requested different operations: ranks 0, 1: ...; rank 2: ..."
 std::string list_requests(std::span<const Header> headers, std::span<const int> active,
                           std::span<const int> ranks) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
@@ -124,7 +124,7 @@ Agreement agree(std::span<const Header> headers, std::span<const int> ranks) {
         "and 'inline_bytes' the same on all, and install the same parts";
   } else if (!same) {
     verdict.mismatch =
-        "ranks asked for different operations: " + list_requests(headers, verdict.active, ranks) +
+        "ranks requested different operations: " + list_requests(headers, verdict.active, ranks) +
         "; make every rank call the same, in the same order";
   } else if (first.kind == OpKind::kAllGather) {
     verdict.mismatch = check_gather_room(headers, verdict.active, ranks);

@@ -29,7 +29,7 @@ TEST(Agree, NamesWhoAskedForWhat) {
   std::vector<Header> headers(3, all_reduce_of(256));
   headers[2] = all_reduce_of(256, DType::kI32);
   EXPECT_EQ(agree(headers, kRanks).mismatch,
-            "ranks asked for different operations: ranks 0, 1: all_reduce sum f32[256]; rank 5: "
+            "ranks requested different operations: ranks 0, 1: all_reduce sum f32[256]; rank 5: "
             "all_reduce sum "
             "i32[256]; make every rank call the same, in the same order");
 }

@@ -340,7 +340,7 @@ void P2pChannel::reduce_tree(const Round& round, const TreeCall& call) {
   for (int member : round.active) {
     for (const NodeArray& place : call.nodes[member]) leaves.push_back(place.node);
   }
-  const auto steps = plan_tree(leaves);
+  const auto instructions = plan_tree(leaves);
   const auto me = static_cast<size_t>(position_of(round.active, index_));
   const uint64_t chunk = chunk_elements(call.dtype, round.active.size());
   const auto part_of = [&](uint64_t k) {
@@ -379,7 +379,7 @@ void P2pChannel::reduce_tree(const Round& round, const TreeCall& call) {
     const std::vector<void*> target = {part_of(k).slice(runs[me], 0).data};
     horon::reduce_tree({.dtype = call.dtype,
                         .divisor = call.divisor,
-                        .steps = steps,
+                        .instructions = instructions,
                         .in = sources[k % kAhead],
                         .out = target,
                         .count = runs[me + 1] - runs[me]});

@@ -31,9 +31,9 @@ struct Connection {
 };
 
 // Listens on one port of one address, for as long as it lives, and connects to ranks that are asked
-// for; strangers are closed after at most 64 bytes, and however many there are, they cannot keep a
-// rank out. The rank with the higher number calls. One thread at a time; nothing but the
-// constructor and find() waits.
+// for; unauthenticated connections are closed after at most 64 bytes, and however many there are,
+// they cannot keep a rank out. The rank with the higher number calls. One thread at a time; nothing
+// but the constructor and find() waits.
 //   Door door(options, *store, [&](Connection&& connection) { ... });
 //   door.find({0, 1}, deadline);
 //   door.call(0);

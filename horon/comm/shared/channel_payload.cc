@@ -248,7 +248,7 @@ void SharedChannel::reduce_tree(const Round& round, const TreeCall& call) {
     most_nodes = std::max(most_nodes, call.nodes[member].size());
     for (const NodeArray& place : call.nodes[member]) leaves.push_back(place.node);
   }
-  const auto steps = plan_tree(leaves);
+  const auto instructions = plan_tree(leaves);
   const uint64_t window = direct ? call.out.count : kStageBytes / width / (most_nodes + 1);
   require(window > 0 || call.out.count == 0,
           "exact sum: too many nodes on one rank; use heap memory");
@@ -275,7 +275,7 @@ void SharedChannel::reduce_tree(const Round& round, const TreeCall& call) {
     }
     horon::reduce_tree({.dtype = call.dtype,
                         .divisor = call.divisor,
-                        .steps = steps,
+                        .instructions = instructions,
                         .in = in,
                         .out = out,
                         .count = runs[me + 1] - runs[me]});

@@ -178,8 +178,7 @@ Handover serve(const HandoverOptions& options, Store& store, Deadline deadline) 
     const bool known = same_user(guest.get()) && fds.size() == 1 && hello.rank > 0 &&
                        hello.rank < options.size &&
                        std::memcmp(hello.token, token.data(), kTokenBytes) == 0;
-    if (!known || result.processes[hello.rank].get() >= 0)
-      continue;  // a stranger: closed, forgotten
+    if (!known || result.processes[hello.rank].get() >= 0) continue;  // not one of ours: closed
     result.processes[hello.rank] = std::move(fds[0]);
     guests[hello.rank] = std::move(guest);
     ++come;

@@ -59,7 +59,7 @@ void add_python(const std::string& path, int classes, PackedPictures& to) {
     const auto* list = labels != nullptr ? labels->as<PickleList>() : nullptr;
     if (pixels == nullptr || list == nullptr || pixels->dtype != "u1" ||
         pixels->bytes.size() != list->items.size() * kPixels)
-      throw Error("no CIFAR batch: 'data' (u8) and 'labels' are wanted", ExitCode::kData);
+      throw Error("no CIFAR batch: 'data' (u8) and 'labels' expected", ExitCode::kData);
     for (const PickleValue* label : list->items) {
       const auto* number = label->as<int64_t>();
       if (number == nullptr) throw Error("a label that is no number", ExitCode::kData);

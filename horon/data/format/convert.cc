@@ -34,7 +34,7 @@ bool begin(const std::string& path, const std::string& mine, const ConvertOption
   const std::string before = file::read(path, 1U << 16);
   if (before != mine)
     throw UsageError(
-        fmt::format("{} holds something else ({}); this is {}: give another folder, or remove it",
+        fmt::format("{} contains other data ({}), not {}: choose another folder, or remove it",
                     options.folder, trim(before), trim(mine)));
   return false;
 }

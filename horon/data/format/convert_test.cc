@@ -19,7 +19,7 @@
 namespace horon {
 namespace {
 
-// Each sample is a picture of its own; one may be damaged.
+// Each sample is an image of its own; one may be damaged.
 class Numbered final : public Dataset {
  public:
   Numbered(uint64_t size, int height, int width, int channels, PixelForm form = PixelForm::kHwc)
@@ -142,7 +142,7 @@ TEST_F(Conversions, ImageFilesConvertToCifar) {
   EXPECT_THROW(convert_dataset(Numbered(30, 32, 33, 3), options("cifar10", "large")), UsageError);
 }
 
-TEST_F(Conversions, SayWhatThePicturesAre) {
+TEST_F(Conversions, WriteTheColourSpaceOfTheImages) {
   const auto first = [&](const Dataset& set, const std::string& folder) {
     convert_dataset(set, options("tfrecord", folder));
     RecordReader reader(file::open(at(folder + "/train-00000-of-00001")));
@@ -158,7 +158,7 @@ TEST_F(Conversions, SayWhatThePicturesAre) {
 }
 
 // Interrupted after some samples, they go on behind them; what comes out is the same.
-TEST_F(Conversions, GoOnWhereTheyWereInterrupted) {
+TEST_F(Conversions, ResumeWhereTheyWereInterrupted) {
   for (const std::string& format : kFormats) {
     const uint64_t size = format == "image_folder" ? 50 : 2500;
     const Numbered set(size, 32, 32, 3);
@@ -200,7 +200,7 @@ TEST_F(Conversions, EndWithADamagedSample) {
   }
 }
 
-TEST_F(Conversions, WhatDoesNotFitLeavesRoomForSomethingElse) {
+TEST_F(Conversions, AnImpossibleOneLeavesTheFolderUsable) {
   const Numbered set(20, 40, 40, 3);
   EXPECT_THROW(convert_dataset(set, options("cifar10", "here")), UsageError);
   EXPECT_NO_THROW(convert_dataset(set, options("npy", "here")));

@@ -225,7 +225,7 @@ void to_tfrecord(ConvertJob& job, const Make& make) {
   }
 }
 
-// --- pictures
+// --- images
 
 void check_folder_names(const ConvertJob& job) {
   for (int label = 0; label < job.from.info().classes; ++label) {
@@ -284,7 +284,7 @@ void to_npy(ConvertJob& job) {
     const Picture& mine = sample.picture;
     if (mine.height != like.height || mine.width != like.width || mine.channels != like.channels)
       throw UsageError(fmt::format(
-          "npy: {} is {} x {} x {}, the first picture {} x {} x {}; convert to tfrecord or "
+          "npy: {} is {} x {} x {}, the first image {} x {} x {}; convert to tfrecord or "
           "image_folder",
           sample.where(), mine.width, mine.height, mine.channels, like.width, like.height,
           like.channels));

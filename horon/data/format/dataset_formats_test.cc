@@ -144,7 +144,7 @@ TEST_F(Sets, TfrecordsAreReadInBothSchemas) {
   ASSERT_EQ(workshop->size(), 6U);
   EXPECT_EQ(workshop->read(3, scratch_).label, 3);
   EXPECT_EQ(workshop->read(3, scratch_).height, 32);
-  EXPECT_THROW(workshop->read(4, scratch_), CorruptRecord);  // no picture
+  EXPECT_THROW(workshop->read(4, scratch_), CorruptRecord);  // no image
   EXPECT_THROW(workshop->read(5, scratch_), CorruptRecord);  // label 77
 }
 

@@ -65,7 +65,7 @@ class Message {
  private:
   std::span<const uint8_t> take(uint64_t count) {
     if (count > bytes_.size() - at_)
-      fail(fmt::format("{} bytes wanted, {} there", count, bytes_.size() - at_));
+      fail(fmt::format("{} bytes expected, {} found", count, bytes_.size() - at_));
     at_ += count;
     return bytes_.subspan(at_ - count, count);
   }

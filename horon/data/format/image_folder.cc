@@ -36,7 +36,7 @@ class ImageFolder final : public Dataset {
     const Item& item = items_.at(index);
     if (item.leads_nowhere) throw CorruptRecord(item.path, "a link that leads nowhere");
     const auto file = file::open(item.path);
-    if (file->size() > 256U << 20) throw CorruptRecord(item.path, "a picture of more than 256 MB");
+    if (file->size() > 256U << 20) throw CorruptRecord(item.path, "an image of more than 256 MB");
     scratch.resize(file->size());
     scratch.resize(file->read_at(0, std::as_writable_bytes(std::span(scratch))));
     return {scratch, is_png(scratch) ? PixelForm::kPng : PixelForm::kJpeg, 0, 0, 3, item.label};
@@ -83,7 +83,7 @@ std::string split_folder(const DatasetRequest& request) {
     const std::string path = file::join_path(request.folder, name);
     if (file::exists(path)) return path;
   }
-  // The folder of the training pictures itself.
+  // The folder of the training images itself.
   std::string own = request.folder;
   while (own.size() > 1 && own.ends_with('/')) own.pop_back();
   if (request.split == "train" && file::base_name(own) == "train" && file::exists(own)) return own;

@@ -118,7 +118,7 @@ void draw(const Drawing& drawing, uint64_t seed, uint64_t sample, uint8_t* to) {
   Draws noise(seed, 0, sample, kNoiseDraws);
   for (int row = 0; row < kSide; ++row) {
     for (int column = 0; column < kSide; ++column) {
-      const float share = covered(drawing, column, row);
+      const float coverage = covered(drawing, column, row);
       const float light = drawing.slope_x * (static_cast<float>(column) / 31.0F - 0.5F) * 2.0F +
                           drawing.slope_y * (static_cast<float>(row) / 31.0F - 0.5F) * 2.0F;
       for (size_t c = 0; c < 3; ++c) {
@@ -128,7 +128,7 @@ void draw(const Drawing& drawing, uint64_t seed, uint64_t sample, uint8_t* to) {
                                          (bits >> 24));
         const float random = (static_cast<float>(sum) - 510.0F) * (1.0F / 147.8F);
         const float value = drawing.colours[0][c] +
-                            (drawing.colours[1][c] - drawing.colours[0][c]) * share + light +
+                            (drawing.colours[1][c] - drawing.colours[0][c]) * coverage + light +
                             random * drawing.noise;
         *to++ = static_cast<uint8_t>(std::clamp(value + 0.5F, 0.0F, 255.0F));
       }
@@ -136,7 +136,7 @@ void draw(const Drawing& drawing, uint64_t seed, uint64_t sample, uint8_t* to) {
   }
 }
 
-// The same few random pictures again and again: what is measured is everything but the source.
+// The same few random images again and again: what is measured is everything but the source.
 class Synthetic final : public Dataset {
  public:
   explicit Synthetic(const DatasetRequest& request) {

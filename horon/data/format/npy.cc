@@ -34,7 +34,7 @@ class NpyDataset final : public Dataset {
     label_bytes_ = read_start(*label_file, label_file->size());
     numbers_ = parse_npy(label_bytes_, labels);
     if (pixels_.dtype != "u1" || pixels_.shape.size() < 3 || pixels_.shape.size() > 4)
-      throw CorruptRecord(images, "u8 of N x H x W or N x H x W x C is wanted");
+      throw CorruptRecord(images, "u8 of N x H x W or N x H x W x C expected");
     if (numbers_.shape.size() != 1 || numbers_.shape[0] != pixels_.shape[0])
       throw CorruptRecord(labels, "other numbers of labels and pictures");
     const auto& shape = pixels_.shape;

@@ -54,7 +54,7 @@ class Packed final : public Dataset {
   uint64_t memory_bytes() const override {
     return pictures_.pixels.size() + pictures_.labels.size() * sizeof(int64_t);
   }
-  // The files' names do not matter once they are read; a few of the pictures do.
+  // The files' names do not matter once they are read; a few of the images do.
   uint64_t index_hash() const override {
     constexpr uint64_t kLookedAt = 16;
     uint64_t hash = hash_bytes(pictures_.labels.data(), pictures_.labels.size() * sizeof(int64_t));

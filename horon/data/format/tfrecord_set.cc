@@ -39,17 +39,17 @@ int64_t integer_of(const Example& example, const char* name) {
 
 std::span<const uint8_t> bytes_of(const Feature& feature, const char* name) {
   if (feature.bytes.size() != 1)
-    throw Error(fmt::format("'{}' has {} values, one is wanted", name, feature.bytes.size()),
+    throw Error(fmt::format("'{}' has {} values, expected one", name, feature.bytes.size()),
                 ExitCode::kData);
   return {reinterpret_cast<const uint8_t*>(feature.bytes[0].data()), feature.bytes[0].size()};
 }
 
-// Raw planes of a square colour picture: 3072 bytes are 3 x 32 x 32.
+// Raw planes of a square colour image: 3072 bytes are 3 x 32 x 32.
 int side_of(size_t bytes) {
   for (int side = 1; side <= 4096; ++side) {
     if (size_t{3} * static_cast<size_t>(side) * static_cast<size_t>(side) == bytes) return side;
   }
-  throw Error(fmt::format("{} bytes are no square colour picture, and there is no 'height' and "
+  throw Error(fmt::format("{} bytes are no square colour image, and there is no 'height' and "
                           "'width'",
                           bytes),
               ExitCode::kData);
@@ -68,7 +68,7 @@ void take_shape(const Example& example, Record& record) {
   check_picture_size(static_cast<uint64_t>(height), static_cast<uint64_t>(width));
   if ((channels != 1 && channels != 3) ||
       static_cast<uint64_t>(height * width * channels) != record.bytes.size())
-    throw Error(fmt::format("{} bytes are no picture of {} x {} x {}", record.bytes.size(), width,
+    throw Error(fmt::format("{} bytes are no image of {} x {} x {}", record.bytes.size(), width,
                             height, channels),
                 ExitCode::kData);
   record.height = static_cast<int>(height);
@@ -87,7 +87,7 @@ Record record_of(const Example& example) {
   }
   const auto raw = example.find("image");
   if (raw == example.end())
-    throw Error("neither 'image/encoded' nor 'image' is there", ExitCode::kData);
+    throw Error("neither 'image/encoded' nor 'image' found", ExitCode::kData);
   record.bytes = bytes_of(raw->second, "image");
   record.form = PixelForm::kChw;
   take_shape(example, record);
@@ -218,7 +218,7 @@ class TfrecordSet final : public Dataset {
         if (first + 1 == size_ || first == 1000) throw;
       }
     }
-    if (info_.height == 0) return;  // files of pictures: all their headers would have to be read
+    if (info_.height == 0) return;  // files of images: all their headers would have to be read
     for (uint64_t i = 0; i < kLookedAt; ++i) {
       try {
         const Record record = read(i * size_ / kLookedAt, scratch);

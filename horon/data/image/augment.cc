@@ -210,8 +210,8 @@ struct Augmenter::State {
 
 Augmenter::Augmenter(const Recipe& recipe, const OutputForm& form, uint64_t seed)
     : state_(std::make_unique<State>()) {
-  require(recipe.height > 0 && recipe.width > 0, "pictures without a size come out");
-  require(form.channels == 1 || form.channels == 3, "1 or 3 channels come out");
+  require(recipe.height > 0 && recipe.width > 0, "the recipe has no image size");
+  require(form.channels == 1 || form.channels == 3, "the recipe must produce 1 or 3 channels");
   state_->recipe = recipe;
   state_->form = form;
   state_->seed = seed;

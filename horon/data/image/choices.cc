@@ -12,7 +12,7 @@
 namespace horon {
 namespace {
 
-// A crop of `out` pixels from a picture that is resized to `scaled`.
+// A crop of `out` pixels from an image that is resized to `scaled`.
 Axis axis_of_crop(int source, int scaled, int first) {
   const float step = static_cast<float>(source) / static_cast<float>(scaled);
   return {static_cast<float>(first) * step, step, 0, source - 1};
@@ -55,8 +55,8 @@ void choose_geometry(const Recipe& recipe, PictureSize size, Draws draws, Choice
       const int room_x = size.width + 2 * recipe.pad - recipe.width;
       const int room_y = size.height + 2 * recipe.pad - recipe.height;
       if (room_x < 0 || room_y < 0)
-        throw Error(fmt::format("a picture of {} x {} is too small for crops of {} x {}",
-                                size.width, size.height, recipe.width, recipe.height),
+        throw Error(fmt::format("an image of {} x {} is too small for crops of {} x {}", size.width,
+                                size.height, recipe.width, recipe.height),
                     ExitCode::kData);
       const int x = static_cast<int>(draws.below(static_cast<uint32_t>(room_x + 1))) - recipe.pad;
       const int y = static_cast<int>(draws.below(static_cast<uint32_t>(room_y + 1))) - recipe.pad;

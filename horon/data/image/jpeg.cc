@@ -53,7 +53,7 @@ struct Decoder {
     prepare(trouble, *reinterpret_cast<jpeg_common_struct*>(&info));
     if (setjmp(trouble.back) != 0) fail(trouble);
     jpeg_create_decompress(&info);
-    // A picture's coefficients may take this much before they go to a file; there is none.
+    // An image's coefficients may take this much before they go to a file; there is none.
     info.mem->max_memory_to_use = 1L << 30;
   }
   ~Decoder() { jpeg_destroy_decompress(&info); }

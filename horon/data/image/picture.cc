@@ -10,7 +10,7 @@ void check_picture_size(uint64_t height, uint64_t width) {
   if (height > 0 && width > 0 && height <= kMostSide && width <= kMostSide &&
       height * width <= kMostPixels)
     return;
-  throw Error(fmt::format("a picture of {} x {}: sides up to {} and {} pixels are read", width,
+  throw Error(fmt::format("an image of {} x {}: sides up to {} and {} pixels are read", width,
                           height, kMostSide, kMostPixels),
               ExitCode::kData);
 }

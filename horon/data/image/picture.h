@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-// Pictures as pixels. Files of them: jpeg.h, png.h.
+// Images as pixels. Files of them: jpeg.h, png.h.
 namespace horon {
 
 // u8, row by row, channels interleaved

@@ -116,7 +116,7 @@ TEST(Jpeg, EveryKindComesOutAsColour) {
   EXPECT_LE(back.pixels[0], 1);
 }
 
-// The region's pixels are those of the whole picture, to the last bit, for every subsampling.
+// The region's pixels are those of the whole image, to the last bit, for every subsampling.
 TEST(Jpeg, RegionsAreBitEqualToTheWhole) {
   std::mt19937 random(7);
   int cropped = 0;
@@ -145,7 +145,7 @@ TEST(Jpeg, RegionsAreBitEqualToTheWhole) {
         for (int c = 0; c < 3; ++c)
           ASSERT_EQ(part.pixels[static_cast<size_t>(((y - got.y) * got.width + x - got.x) * 3 + c)],
                     whole.pixels[static_cast<size_t>((y * width + x) * 3 + c)])
-              << "picture " << i << " at " << x << ", " << y;
+              << "image " << i << " at " << x << ", " << y;
       }
     }
   }
@@ -155,7 +155,7 @@ TEST(Jpeg, RegionsAreBitEqualToTheWhole) {
                UsageError);
 }
 
-// A comment, or what a camera writes, with a small picture of its own in it.
+// A comment, or what a camera writes, with a small image of its own in it.
 std::string with_segment(const std::string& file, char marker, const std::string& payload) {
   const size_t length = payload.size() + 2;
   std::string segment = {'\xff', marker, static_cast<char>(length >> 8), static_cast<char>(length)};
@@ -253,8 +253,8 @@ TEST(Jpeg, WhatMustBeRefusedAndWhatMustDecode) {
   }
 }
 
-// Any bytes: an error with its code or a picture, and what is good as a whole is good in parts.
-TEST(Jpeg, RandomDamageIsAnErrorOrAPicture) {
+// Any bytes: an error with its code or an image, and what is good as a whole is good in parts.
+TEST(Jpeg, RandomDamageIsAnErrorOrAnImage) {
   const std::string good = make_jpeg(photograph(64, 80, 3), {.restart = 2});
   std::mt19937 random(11);
   int refused = 0;
@@ -360,7 +360,7 @@ TEST(Augmenters, PartsAndWholesGiveTheSameBits) {
   }
 }
 
-// The quick way of small pictures gives the bits of the general one.
+// The quick way of small images gives the bits of the general one.
 TEST(Augmenters, PlanesAndPixelsGiveTheSameBits) {
   Recipe recipe = find_recipe("cifar", true, 32, 32);
   recipe.cutout = 6;

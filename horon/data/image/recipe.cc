@@ -102,11 +102,11 @@ Recipe find_recipe(const std::string& name, bool training, int height, int width
 std::vector<std::string> recipe_names() { return all_recipes().names(); }
 
 namespace {
-constexpr int kLargestSmall = 96;  // beyond it pictures are cut out of, as of ImageNet's
+constexpr int kLargestSmall = 96;  // beyond it images are cut out of, as of ImageNet's
 }
 
-// A few pixels to and fro and a mirror image are harmless where a picture shows a thing; of digits,
-// and of pictures of hardly any pixels, they would make something else.
+// A few pixels to and fro and a mirror image are harmless where an image shows a thing; of digits,
+// and of images of hardly any pixels, they would make something else.
 std::string usual_recipe(const DatasetInfo& info) {
   if (info.name == "mnist") return "lenet";
   const int longer = std::max(info.height, info.width);

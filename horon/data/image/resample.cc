@@ -42,7 +42,7 @@ HORON_INLINE void convert(const uint8_t* row, float scale, float shift, float* o
   for (int i = 0; i < count; ++i) out[i] = static_cast<float>(row[i]) * scale + shift;
 }
 
-constexpr int kWidest = 256;  // of the quick way below; wider pictures go the general way
+constexpr int kWidest = 256;  // of the quick way below; wider images go the general way
 
 // Row `y` of channel `c` as `crop` wants it: black outside, mirrored if asked.
 HORON_INLINE void crop_row(const PadCrop& job, int c, int y, uint8_t* to) {
@@ -99,7 +99,7 @@ bool is_cifar(const PadCrop& job) {
 
 HORON_INLINE void cifar_plane(const PadCrop& job, const uint8_t* plane, float scale, float shift,
                               float* out) {
-  // The frame stays black: only the picture in it is written again.
+  // The frame stays black: only the image in it is written again.
   alignas(64) static thread_local uint8_t framed[(kSide + 2 * kFrame) * kStride];
   for (ptrdiff_t y = 0; y < kSide; ++y) {
     uint8_t* to = framed + (y + kFrame) * kStride + kFrame;

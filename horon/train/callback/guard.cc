@@ -46,7 +46,7 @@ class CheckReplicas final : public Callback {
     std::vector<int64_t> mine;
     uint32_t whole = 0;
     for (const ModelArray& one : moment.trainee.replica.parameters()) {
-      const uint32_t crc = crc_of(one, moment.trainee.place);
+      const uint32_t crc = crc_of(one, moment.trainee.accelerator);
       mine.push_back(crc);
       whole = crc32c(&crc, sizeof(crc), whole);
     }
@@ -60,10 +60,10 @@ class CheckReplicas final : public Callback {
   }
 
  private:
-  static uint32_t crc_of(const ModelArray& array, const Accelerator& place) {
-    if (place.is_cpu()) return crc32c(array.data, array.count * sizeof(float));
+  static uint32_t crc_of(const ModelArray& array, const Accelerator& accelerator) {
+    if (accelerator.is_cpu()) return crc32c(array.data, array.count * sizeof(float));
     std::vector<float> values(array.count);
-    place.math->copy(values.data(), array.data, array.count * sizeof(float));
+    accelerator.math->copy(values.data(), array.data, array.count * sizeof(float));
     return crc32c(values.data(), array.count * sizeof(float));
   }
   // Which numbers differ from rank 0's, and on which ranks.

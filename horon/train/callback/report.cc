@@ -129,7 +129,7 @@ void Reporter::on_end(Moment& moment) {
                  {"checkpoint", result.checkpoint},
                  {"best", result.best},
                  {"corrupt_reason", result.corrupt_reason},
-                 {"go_on", moment.go_on}};
+                 {"go_on", moment.resume_command}};
   const std::string log = report::log_of(result.model_dir);
   if (moment.rank == 0 && file::exists(log)) event.texts["log"] = log;
   tell(event);

@@ -63,7 +63,7 @@ class SaveCheckpoints final : public Callback {
       if (last || ++failed_ >= 3)
         throw Error(fmt::format("checkpoint: {}", error.what()), ExitCode::kCheckpoint);
       moment.screen.say(
-          fmt::format("a checkpoint was not written, training goes on: {}", error.what()));
+          fmt::format("a checkpoint could not be written; training continues: {}", error.what()));
     }
   }
   // Weights that are lost are not kept in place of good ones.

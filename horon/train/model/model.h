@@ -15,7 +15,13 @@ class Communicator;
 
 namespace horon::train {
 
-// A network: maps pictures (N x C x H x W) to logits (N x classes). Used by one thread at a time.
+// A network: maps images (N x C x H x W) to logits (N x classes). Used by one thread at a time.
+//
+//   struct Linear : Model {
+//     explicit Linear(const ModelShape& shape) { ... register_module("fc", fc) ... }
+//     torch::Tensor forward(torch::Tensor x) override { return fc(x.flatten(1)); }
+//   };
+//   register_model("linear", [](const auto& shape) { return std::make_shared<Linear>(shape); });
 class Model : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(torch::Tensor x) = 0;

@@ -5,7 +5,7 @@
 
 namespace horon::train {
 
-// The pictures and classes that a network is built for. A value.
+// The images and classes that a network is built for. A value.
 struct ModelShape {
   int classes = 10;
   int image_size = 32;  // height and width, pixels

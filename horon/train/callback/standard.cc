@@ -1,4 +1,5 @@
-// Callbacks that steer a run: where it begins, how fast it learns, when it ends.
+// The callbacks that control a run (initial state, learning rate, end, averages), and the list of
+// all.
 #include <array>
 #include <utility>
 

@@ -120,7 +120,7 @@ class FastSync final : public GradientSync {
     std::memcpy(sums.data(), buckets_.other(last).data, sizeof(sums));
     if (shares_statistics() && sums[3] > 0) take_statistics(sums[3]);
     StepSums all{{sums[0], sums[1], sums[2], sums[3]}, sums[4], sums[5], {}};
-    if (sums[6] > 0) all.flaws = flaws_.share(runtime_.world());
+    if (sums[6] > 0) all.flaws = flaws_.gather(runtime_.world());
     return all;
   }
 

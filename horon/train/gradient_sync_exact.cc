@@ -109,7 +109,7 @@ class ExactSync final : public GradientSync {
                                    flaws_.found() ? 1.0 : 0.0};
     runtime_.run_all_reduce("step flags", view_of(flags));
     StepSums result{score_, flags[0], flags[1], {}};
-    if (flags[2] > 0) result.flaws = flaws_.share(runtime_.world());
+    if (flags[2] > 0) result.flaws = flaws_.gather(runtime_.world());
     return result;
   }
 

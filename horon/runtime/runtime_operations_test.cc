@@ -411,7 +411,7 @@ TEST(RuntimeOperations, AllToAllAllocatesForUnknownSizes) {
   });
 }
 
-TEST(Gates, WaitForWhatIsUrgentOnceAndNotForLong) {
+TEST(Gates, WaitForAnUrgentOperationOnceAndAtMostBriefly) {
   Gate gate;
   gate.make_way();
   EXPECT_EQ(gate.times_made_way(), 0U);

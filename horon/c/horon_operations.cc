@@ -390,7 +390,7 @@ int horon_release(horon_session* session, horon_handle handle) {
 
 int horon_result(horon_session* session, horon_handle handle, int item, horon_made* made) {
   return code_of([&] {
-    require(made != nullptr, "horon_result: there is no place for it");
+    require(made != nullptr, "horon_result: the result pointer is null");
     read_struct(made, "horon_made");
     const Use job(session);
     const auto operation = find(*job, handle);
@@ -414,7 +414,7 @@ int horon_result(horon_session* session, horon_handle handle, int item, horon_ma
 
 int horon_on_done(horon_session* session, horon_handle handle, horon_done done, void* user) {
   return code_of([&] {
-    require(done != nullptr, "horon_on_done: there is no function");
+    require(done != nullptr, "horon_on_done: the function is null");
     Work work;
     {
       const Use job(session);
