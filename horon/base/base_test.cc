@@ -155,7 +155,7 @@ TEST(JobSettings, RefusesUnknownNamesAndBadValues) {
   };
   EXPECT_EQ(flag("timeot", "1s"), "--timeot: unknown setting 'timeot'; did you mean 'timeout'?");
   EXPECT_EQ(flag("cross_backend", "goo"),
-            "--cross-backend: 'goo' is not one of auto, gloo, mpi; did you mean 'gloo'?");
+            "--cross-backend: 'goo' is not one of auto, tcp, gloo, mpi; did you mean 'gloo'?");
   EXPECT_EQ(flag("timeout", "0"), "--timeout: '0': allowed is 1ms to 365d");
   EXPECT_EQ(flag("spin", "x"),
             "--spin: 'x' is not a whole number: allowed is 0 to 1000000, or auto");

@@ -39,7 +39,7 @@ class ThreeHosts(LaunchTest):
         job = HOSTS.run("-np", "6", "-H", spec(2, 0, 1, 2), "sh", "-c",
                         f'echo on $(hostname) $HORON_RANK $HORON_LOCAL_RANK $HORON_CROSS_RANK; exec {RANK} sum')
         self.assert_good(job)
-        self.assertEqual(job.out.count("sum 21 of 6 over hier(shm+gloo)"), 6)
+        self.assertEqual(job.out.count("sum 21 of 6 over hier(shm+tcp)"), 6)
         for rank in range(6):
             name = "same" if rank < 4 else "other"
             self.assertIn(f"[{rank}] on {name} {rank} {rank % 2} {rank // 2}\n", job.out)
@@ -56,7 +56,7 @@ class ThreeHosts(LaunchTest):
     def test_ranks_only_elsewhere(self):
         job = HOSTS.run("-np", "4", "-H", spec(2, 1, 2), RANK, "sum")
         self.assert_good(job)
-        self.assertEqual(job.out.count("sum 10 of 4 over hier(shm+gloo)"), 4)
+        self.assertEqual(job.out.count("sum 10 of 4 over hier(shm+tcp)"), 4)
 
     def test_ssh_to_this_very_host(self):
         job = HOSTS.run("-np", "2", "-H", f"root@{HOSTS.address(0)}:2", RANK, "sum")
@@ -325,7 +325,7 @@ class Networks(LaunchTest):
         targets = f"{hosts.address(0, 1)}:1,{hosts.address(1, 1)}:1"
         job = hosts.run("-np", "2", "-H", targets, "--start-timeout", "5", RANK, "sum", seconds=30)
         self.assert_good(job)
-        self.assertEqual(job.out.count("sum 3 of 2 over hier(shm+gloo)"), 2)
+        self.assertEqual(job.out.count("sum 3 of 2 over hier(shm+tcp)"), 2)
 
     def test_only_the_chosen_addresses_are_listened_on(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -338,8 +338,8 @@ class Networks(LaunchTest):
                                       text=True).stdout
                 seen |= {(i, line.split()[3].rsplit(":", 1)[0]) for line in text.splitlines()
                          if not line.split()[3].endswith((":22", ":2222"))}  # sshd
-            # The store, on the two addresses that ranks use; once the mesh stands nobody else listens.
-            self.assertEqual(seen, {(0, "127.0.0.1"), (0, HOSTS.address(0))})
+            # The store, on the two addresses that ranks use, and each rank, on the address of its host.
+            self.assertEqual(seen, {(0, "127.0.0.1")} | {(i, HOSTS.address(i)) for i in range(3)})
             open(folder + "/stop", "w").close()
             self.assert_good(job.finish(10))
 

@@ -199,7 +199,7 @@ class TfConfig(LaunchTest):
         with_secret = [(argv, dict(env, HORON_SECRET_FILE=secrets[0])) for argv, env in commands]
         for status, out, err in start_all(with_secret):
             self.assertEqual(status, 0, err)
-            self.assertIn("sum 3 of 2 over hier(shm+gloo)", out)
+            self.assertIn("sum 3 of 2 over hier(shm+tcp)", out)
         # Yesterday's secret on one host: refused on both, and said so.
         mixed = [(argv, dict(env, HORON_SECRET_FILE=secrets[i], HORON_START_TIMEOUT="2s"))
                  for i, (argv, env) in enumerate(commands)]

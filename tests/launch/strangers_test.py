@@ -145,7 +145,7 @@ class Strangers(LaunchTest):
 
     @staticmethod
     def refused(job):
-        return sum(int(count) for count in re.findall(r"refused (\d+) connection", job.err))
+        return sum(int(count) for count in re.findall(r"refused (\d+) unauthenticated connection", job.err))
 
     def record(self, folder, port):
         """What an honest rank says first, taken from a connection with a secret of its own job."""
@@ -165,16 +165,19 @@ class Strangers(LaunchTest):
         with tempfile.TemporaryDirectory() as folder:
             # AddressSanitizer keeps what was freed: that would look like growth.
             sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1"
-            # Two "hosts" on this machine, so that Gloo's connections are there, too.
+            # Two "hosts" on this machine, so that the ranks have connections between hosts, too.
             job = self.start("-np", "4", "-H", "localhost:2,127.0.0.1:2", RANK, "until", folder + "/stop",
                              env={"ASAN_OPTIONS": sanitizer})
             job.wait_for_output("running")
-            pids = job.marked()
-            ports = listening(pids)
-            self.assertEqual(len(ports), 1, "only the store listens while a job runs")
             launcher = job.process.pid
+            store = listening([launcher])
+            self.assertEqual(len(store), 1)
+            doors = listening(job.marked()) - store
+            self.assertEqual(len(doors), 4, "one for each rank")
             before = rss(launcher)
-            self.assertGreater(crowd(next(iter(ports)), b""), COUNT // 2)
+            self.assertGreater(crowd(next(iter(store)), b""), COUNT // 2)
+            for door in doors:
+                self.assertGreater(crowd(door, os.urandom(100)), COUNT // 2)
             grown = rss(launcher) - before
             print(f"the launcher grew by {grown / 2**20:.1f} MiB")
             self.assertLess(grown, (8 << 20) * SLACK)
