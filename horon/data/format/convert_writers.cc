@@ -90,7 +90,7 @@ void in_order(ConvertJob& job, const Range& range, const Make& make,
       make(sample, made[i - block.first]);
     }
     std::unique_lock lock(mutex);
-    // Blocks are handed out in order: whoever has the next one does not wait.
+    // Blocks are handed out in order: the thread with the next one does not wait.
     turn.wait(lock, [&] { return failed || next == block.first; });
     if (failed) return;
     for (uint64_t i = 0; i < block.size(); ++i) take(made[i]);

@@ -89,7 +89,7 @@ bool RecordReader::fill(size_t bytes) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
-  // A length may lie: memory grows with what really comes.
+  // The length may be wrong: memory grows only with the bytes read.
   while (end_ < bytes) {
     if (buffer_.size() - end_ < kRead / 2) buffer_.resize(buffer_.size() + kRead);
     const size_t got = source_->read(buffer_.data() + end_, std::min(buffer_.size() - end_, kRead));

@@ -24,7 +24,7 @@ constexpr uint64_t kMostUnpacked = uint64_t{16} << 30;
 struct RecordFile {
   std::shared_ptr<file::ReadableFile> file;
   std::vector<RecordPosition> places;
-  std::vector<std::string> unpacked;  // of a compressed file: its records cannot be reached singly
+  std::vector<std::string> unpacked;  // of a compressed file: its records have no random access
   std::map<uint64_t, std::string> damaged;  // of those: which are not good, and why
 
   uint64_t first = 0;  // its first sample's number
@@ -55,7 +55,7 @@ int side_of(size_t bytes) {
               ExitCode::kData);
 }
 
-// Planes of the size that is written beside them.
+// Planes whose size is in the record.
 void take_shape(const Example& example, Record& record) {
   record.channels = 3;
   if (!example.contains("height") && !example.contains("width")) {
@@ -225,7 +225,7 @@ class TfrecordSet final : public Dataset {
         if (record.height != info_.height || record.width != info_.width)
           info_.height = info_.width = 0;
         info_.channels = std::max(info_.channels, record.channels);
-      } catch (const CorruptRecord&) {  // whoever reads it will be told
+      } catch (const CorruptRecord&) {  // reported when the record is read
       }
     }
   }
