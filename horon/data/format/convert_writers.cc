@@ -179,7 +179,7 @@ void raw_example(Sample& sample, std::string& out) {
 bool is_whole(const std::string& path, uint64_t records) {
   if (!file::exists(path)) return false;
   const RecordIndex index = load_index(path);
-  return index.places.size() == records && !index.lost;  // else it is written again
+  return index.positions.size() == records && !index.lost;  // else it is written again
 }
 
 // Also of classes without samples. Another split may have been written already, with fewer of them
