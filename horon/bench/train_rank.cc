@@ -16,6 +16,7 @@
 #include "horon/data/pipeline.h"
 #include "horon/file/file.h"
 #include "horon/runtime/session.h"
+#include "horon/runtime/trace.h"
 #include "horon/train/bare_loop.h"
 #include "horon/train/step.h"
 

@@ -154,5 +154,23 @@ TEST(DeviceStage, NamedSumsOfDeviceMemoryAreRight) {
       {}, device);
 }
 
+// Pieces that go through the host are not those of host memory: a clear error instead of a hang.
+TEST(DeviceStage, HostAndDeviceMemoryDoNotMeetInOneOperation) {
+  const auto device = std::make_shared<LazyDevice>();
+  on_ranks(
+      2,
+      [&](Runtime& runtime) {
+        constexpr uint64_t kCount = DeviceStage::kPieceBytes / sizeof(int64_t) * 2 + 5;
+        Data data(*device, kCount);
+        std::vector<int64_t> host(kCount, 1);
+        const BufferView mine = runtime.rank() == 0 ? data.there.view() : view_of(host);
+        EXPECT_THROW(runtime.all_reduce("", mine).wait(), UsageError);
+        EXPECT_THROW(runtime.all_reduce("named", mine).wait(), UsageError);
+        runtime.all_reduce("", view_of(host)).wait();
+        EXPECT_EQ(host.front(), 2);
+      },
+      {}, device);
+}
+
 }  // namespace
 }  // namespace horon

@@ -10,6 +10,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
+#include "horon/runtime/autotune.h"
 #include "horon/runtime/detail_on_ranks.h"
 #include "horon/runtime/stall.h"
 #include "horon/runtime/trace.h"

@@ -32,14 +32,14 @@ Plan Lane::retire() {
     Lock lock(mutex_);
     stops_ = true;
     const Deadline deadline = Deadline::after(kFarewell);
-    while (driving_ && !deadline.passed()) sleep(lock, deadline.at());
+    while (driving_ && !deadline.passed()) waiters_.sleep(lock, deadline.at());
     // Still waiting for the others: tells them that we gave up, and interrupts our thread.
     if (driving_) comm_->leave();
-    while (driving_) sleep(lock, Clock::time_point::max());
+    while (driving_) waiters_.sleep(lock, Clock::time_point::max());
     fail_all(std::make_exception_ptr(Error("the runtime was closed before this operation began")));
-    done_.notify_all();
+    waiters_.wake();
     // The caller's threads that wait in here must have left; at exit there may be many.
-    while (waiters_ > 0) sleep(lock, Clock::now() + Milliseconds(1));
+    while (waiters_.count > 0) waiters_.sleep(lock, Clock::now() + Milliseconds(1));
   }
   work_.notify_all();
   thread_.join();
@@ -82,6 +82,15 @@ Work Lane::submit(TensorSpec spec, Request request, std::optional<uint64_t> step
   return work;
 }
 
+bool Lane::withdraw(const std::string& name) {
+  const Lock lock(mutex_);
+  const std::vector<Submission> items = scheduler_.drop(name);
+  for (const Submission& item : items)
+    item.work.finish(std::make_exception_ptr(Error("'" + name + "' was withdrawn")));
+  waiters_.wake();
+  return !items.empty();
+}
+
 // The waiting thread drives unless another thread does. Not if its deadline is near: an action that
 // it started could take longer.
 void Lane::wait_for(uint64_t number, const Work& work, Deadline deadline) {
@@ -92,19 +101,19 @@ void Lane::wait_for(uint64_t number, const Work& work, Deadline deadline) {
     Clock::time_point later = deadline.at();
     if (deadline.is_never() && !driving_ && drive(lock, later)) continue;
     if (!deadline.is_never()) work_.notify_one();
-    if (!work.done()) sleep(lock, later);
+    if (!work.done()) waiters_.sleep(lock, later);
   }
   if (!work.done()) work_.notify_one();  // the lane's thread takes over from a thread that gave up
 }
 
-void Lane::sleep(Lock& lock, Clock::time_point until) {
-  ++waiters_;
+void Lane::Waiters::sleep(Lock& lock, Clock::time_point until) {
+  ++count;
   if (until == Clock::time_point::max()) {
-    done_.wait(lock);
+    ended.wait(lock);
   } else {
-    done_.wait_until(lock, until);
+    ended.wait_until(lock, until);
   }
-  --waiters_;
+  --count;
 }
 
 void Lane::work_loop() {
@@ -148,7 +157,7 @@ bool Lane::drive(Lock& lock, Clock::time_point& later) {
 // Waits until no thread drives, then calls `call` without the lock. The caller ends driving, with
 // the lock held.
 std::exception_ptr Lane::drive_alone(Lock& lock, const std::function<void()>& call) {
-  while (driving_) sleep(lock, Clock::time_point::max());
+  while (driving_) waiters_.sleep(lock, Clock::time_point::max());
   driving_ = true;
   lock.unlock();
   std::exception_ptr error;
@@ -164,14 +173,14 @@ std::exception_ptr Lane::drive_alone(Lock& lock, const std::function<void()>& ca
 // Wakes other threads only if they have something to do.
 void Lane::end_driving() {
   driving_ = false;
-  if (waiters_ > 0) done_.notify_all();
+  waiters_.wake();
   if (scheduler_.can_act()) work_.notify_one();
 }
 
 // The lane has failed: every waiting thread gets the reason.
 void Lane::fail_all(const std::exception_ptr& error) {
   dead_ = error;
-  for (const Submission& item : scheduler_.drop_all()) item.work.finish(error);
+  for (const Submission& item : scheduler_.drop()) item.work.finish(error);
 }
 
 // --- collective calls

@@ -74,6 +74,9 @@ class Lane {
   // flight.
   Work submit(TensorSpec spec, Request request, std::optional<uint64_t> step = {},
               bool waits_at_once = false);
+  // Withdraws an operation that has not begun: its Work ends with an Error. False if it runs or has
+  // ended.
+  bool withdraw(const std::string& name);
   // Declares the tensors of every step and allocates their buckets. All ranks call it; UsageError
   // on all if their lists differ. If all ranks have the same plan from an earlier lane
   // (Options::plan), it is kept and no agreement is needed. True if so.
@@ -96,10 +99,18 @@ class Lane {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  struct Waiters {  // threads that wait for operations to end
+    std::condition_variable ended;
+    int count = 0;
+    void sleep(Lock& lock, Clock::time_point until);
+    void wake() {
+      if (count > 0) ended.notify_all();
+    }
+  };
+
   // lane.cc: threads, waiting, choosing the driving thread.
   void wait_for(uint64_t number, const Work& work, Deadline deadline);
   void work_loop();
-  void sleep(Lock& lock, Clock::time_point until);
   std::exception_ptr drive_alone(Lock& lock, const std::function<void()>& call);
   bool drive(Lock& lock, Clock::time_point& later);
   void end_driving();
@@ -117,8 +128,7 @@ class Lane {
   BucketPacker packer_;           // used by the driving thread
   mutable std::mutex mutex_;      // guards everything below
   std::condition_variable work_;  // wakes the lane's thread: there is something to do
-  std::condition_variable done_;  // wakes threads that wait for operations
-  int waiters_ = 0;               // on done_
+  Waiters waiters_;
   bool stops_ = false;
   bool driving_ = false;  // a thread drives: no other touches mover, packer, communicator
   uint64_t submissions_ = 0;

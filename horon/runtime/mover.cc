@@ -129,7 +129,7 @@ bool Mover::move_staged(const Request& request, double after, bool may_deviate) 
   return stage_.move(request.in, request.ready != nullptr, [&](const BufferView& host) {
     Request piece = request;
     piece.in = piece.out = host;
-    // The first one only: the others follow from it.
+    // Only the first can deviate: the others follow from it.
     if (may_deviate && !comm_.run_unless_deviated(piece)) return false;
     if (!may_deviate) comm_.run(piece);
     may_deviate = false;

@@ -15,6 +15,7 @@
 #include "horon/base/log.h"
 #include "horon/base/text.h"
 #include "horon/base/thread.h"
+#include "horon/runtime/process_set.h"
 
 namespace horon {
 
@@ -33,7 +34,8 @@ RuntimeOptions runtime_options(const JobSettings& job_settings) {
 }
 
 Runtime::Runtime(std::unique_ptr<Communicator> world, const RuntimeOptions& options)
-    : recorder_(std::make_shared<Recorder>(world->rank())) {
+    : heirloom_(std::make_unique<Heirloom>()),
+      recorder_(std::make_shared<Recorder>(world->rank())) {
   attach(std::move(world), options, nullptr);
 }
 
@@ -76,7 +78,7 @@ BucketMemory Runtime::rebind(std::unique_ptr<Communicator> next, const RuntimeOp
     past_ = counters();
     past_.waited_us.clear();  // rank numbers have changed
     Set& old = *sets_.at(0);
-    heirloom_ = {old.bulk->retire(), old.urgent->retire(), old.urgent_names, old.codec_memory};
+    *heirloom_ = {old.bulk->retire(), old.urgent->retire(), old.urgent_names, old.codec_memory};
   }
   sets_.clear();  // sub-communicators are destroyed before the communicator
   try {
@@ -85,11 +87,11 @@ BucketMemory Runtime::rebind(std::unique_ptr<Communicator> next, const RuntimeOp
     options_.warn(fmt::format("timeline: {}", error.what()));
   }
   world_.reset();
-  attach(std::move(next), options, &heirloom_);
+  attach(std::move(next), options, heirloom_.get());
   bool kept = true;
   const auto set = find_set(0);
   BucketMemory memory = declare(*set, declared_, kept);
-  if (kept) set->urgent_names = heirloom_.urgent_names;
+  if (kept) set->urgent_names = heirloom_->urgent_names;
   return memory;
 }
 
@@ -180,10 +182,10 @@ void Runtime::Set::note_class(const TensorSpec& spec) {
 }
 
 std::shared_ptr<Lane> Runtime::make_lane(const std::shared_ptr<Set>& set, bool urgent,
-                                         const Mover::Options& moves, const Heirloom* heirloom) {
+                                         const Heirloom* heirloom) {
   Lane::Options options;
   options.limits = options_.limits;
-  options.mover = moves;
+  options.mover = set->moves;
   options.mover.urgent = urgent;
   options.name = urgent ? "hrn-urgent" : "hrn-bulk";
   options.number = urgent ? 1 : 0;
@@ -209,7 +211,7 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks,
   auto set = std::make_shared<Set>();
   set->ranks = ranks;
   if (std::find(ranks.begin(), ranks.end(), world_->rank()) == ranks.end()) return set;
-  Mover::Options moves;
+  Mover::Options& moves = set->moves;
   moves.timeout = options_.timeout;
   moves.chunk_bytes = options_.chunk_bytes;
   moves.gate = std::make_shared<Gate>();
@@ -219,8 +221,8 @@ std::shared_ptr<Runtime::Set> Runtime::make_set(const std::vector<int>& ranks,
                           ? heirloom->codec_memory
                           : std::make_shared<CodecMemory>();
   moves.memory = set->codec_memory;
-  set->bulk = make_lane(set, false, moves, heirloom);
-  set->urgent = make_lane(set, true, moves, heirloom);
+  set->bulk = make_lane(set, false, heirloom);
+  set->urgent = make_lane(set, true, heirloom);
   const auto on_begin = [this] {
     if (monitor_) monitor_->wake();
   };
@@ -375,6 +377,9 @@ void Runtime::restore_codec_state(const CodecStates& states, int set) {
   for (const auto& lane : {found->bulk, found->urgent}) lane->require_idle("restore_codec_state");
   found->codec_memory->restore(states);
 }
+
+void Runtime::stop_timeline() { recorder_->stop_timeline(); }
+std::string Runtime::describe_last() const { return recorder_->describe(); }
 
 RuntimeCounters Runtime::counters() const {
   RuntimeCounters sum = past_;

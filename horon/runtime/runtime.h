@@ -4,16 +4,21 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "horon/base/job_settings.h"
 #include "horon/comm/communicator.h"
-#include "horon/runtime/lane.h"
-#include "horon/runtime/sequence.h"
+#include "horon/runtime/codec_state.h"
+#include "horon/runtime/counters.h"
+#include "horon/runtime/plan.h"
 #include "horon/runtime/stall.h"
 
 namespace horon {
+
+class Lane;
+class Ledger;
+class Recorder;
+struct Tuning;
 
 // Options of one named operation. Equal on all ranks, except ready and done.
 struct NamedOptions {
@@ -134,6 +139,11 @@ class Runtime {
   // Blocks; runs on the calling thread if nothing is queued.
   void run_all_reduce(const std::string& name, BufferView data, const NamedOptions& options = {});
 
+  // Withdraws an operation of this rank that has not begun; its Work ends with an Error and its
+  // name is free. False if it runs or has ended. Other ranks are not told: operations that they
+  // submitted under this name wait until it is submitted again.
+  bool withdraw(const std::string& name, int set = 0);
+
   // Declares the tensors of every step, in the order in which they become ready; all ranks pass the
   // same list. Tensors whose bytes lie in the views are reduced in place, without a copy. A bucket
   // lies on the device of its specs; urgent tensors have buckets of their own.
@@ -179,32 +189,16 @@ class Runtime {
   // Starts writing operations to `path`.RANK; `horon trace merge` combines the files. All ranks
   // call start_timeline(); each may stop by itself, and the destructor stops, too.
   void start_timeline(const std::string& path);
-  void stop_timeline() { recorder_->stop_timeline(); }
+  void stop_timeline();
   // The last operations of this rank, as text.
-  std::string describe_last() const { return recorder_->describe(); }
+  std::string describe_last() const;
   // Writes describe_last() to a file of its own in flight_folder and reports the path through warn.
   // Does nothing without a folder.
   void dump_last() const;
 
  private:
-  struct Set {
-    std::vector<int> ranks;
-    std::shared_ptr<Lane> bulk;                    // null: this rank is not a member
-    std::shared_ptr<Lane> urgent;                  // operations with a priority
-    std::shared_ptr<Sequence> unnamed;             // operations without a name
-    std::shared_ptr<CodecMemory> codec_memory;     // shared by the three
-    std::mutex mutex;                              // guards the two below
-    std::unordered_set<std::string> urgent_names;  // agreed on by all ranks
-    std::unordered_set<std::string> declared_urgent;
-    Lane& lane_of(const std::string& name);
-    void note_class(const TensorSpec& spec);
-  };
-  struct Heirloom {  // what rebind() takes from one communicator to the next
-    Plan bulk{PlanLimits{}};
-    Plan urgent{PlanLimits{}};
-    std::unordered_set<std::string> urgent_names;
-    std::shared_ptr<CodecMemory> codec_memory;
-  };
+  struct Set;       // process_set.h
+  struct Heirloom;  // what rebind() takes from one communicator to the next
   void attach(std::unique_ptr<Communicator> world, const RuntimeOptions& options,
               const Heirloom* heirloom);
   BucketMemory declare(Set& set, const std::vector<TensorSpec>& specs, bool& kept);
@@ -214,7 +208,7 @@ class Runtime {
   void keep_tuning(const Tuning& found) const;
   std::shared_ptr<Set> make_set(const std::vector<int>& ranks, const Heirloom* heirloom = nullptr);
   std::shared_ptr<Lane> make_lane(const std::shared_ptr<Set>& set, bool urgent,
-                                  const Mover::Options& moves, const Heirloom* heirloom);
+                                  const Heirloom* heirloom);
   std::vector<int64_t> compare(const std::string& doing, std::vector<int64_t> mine) const;
   std::shared_ptr<Set> find_set(int set) const;
   NamedOptions resolve(const NamedOptions& given) const;
@@ -223,7 +217,7 @@ class Runtime {
 
   std::unique_ptr<Communicator> world_;
   RuntimeOptions options_;
-  Heirloom heirloom_;
+  std::unique_ptr<Heirloom> heirloom_;
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<Ledger> world_ledger_;
   mutable std::mutex mutex_;  // guards the two below

@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "horon/base/error.h"
-#include "horon/runtime/runtime.h"
+#include "horon/runtime/process_set.h"
 
 namespace horon {
 namespace {
@@ -84,6 +84,9 @@ Work Runtime::submit(const std::string& name, Request request, const NamedOption
       request.name = fmt::format("scaled by {} and {}", spec.prescale, spec.postscale);
     if (spec.tag != 0)
       request.name += fmt::format("{}tagged {:x}", request.name.empty() ? "" : ", ", spec.tag);
+    // Staged through the host it would be cut into other pieces than host memory on another rank.
+    if (!spec.device.is_cpu())
+      request.name += fmt::format("{}in device memory", request.name.empty() ? "" : ", ");
     if (!blocks) return set->unnamed->start(std::move(spec), std::move(request), options.step);
     set->unnamed->run(spec, request, options.step);
     return Work();
@@ -194,6 +197,10 @@ void Runtime::run_all_reduce(const std::string& name, BufferView data,
                              const NamedOptions& options) {
   if (options.over_members) return run_all_reduce(name, data, resolve(options));
   submit(name, Request::all_reduce(data, reduce_options(options)), options, true);
+}
+
+bool Runtime::withdraw(const std::string& name, int set) {
+  return find_set(set)->lane_of(name).withdraw(name);
 }
 
 TensorSpec Runtime::declared_spec(const std::string& name, BufferView like,

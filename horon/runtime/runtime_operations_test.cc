@@ -9,6 +9,7 @@
 
 #include "horon/base/error.h"
 #include "horon/runtime/detail_on_ranks.h"
+#include "horon/runtime/gate.h"
 #include "horon/runtime/runtime.h"
 
 namespace horon {
@@ -51,6 +52,24 @@ TEST(RuntimeOperations, EveryOperationWorksWithAName) {
       runtime.all_reduce("", view_of(unnamed)).wait();
       expect_all(unnamed, 3.0F);
     }
+  });
+}
+
+TEST(RuntimeOperations, AWithdrawnOperationFreesItsName) {
+  on_ranks(2, [&](Runtime& runtime) {
+    std::vector<float> both(4, 1.0F);
+    std::vector<float> wrong(4, 7.0F);
+    EXPECT_FALSE(runtime.withdraw("a"));
+    if (runtime.rank() == 0) {  // alone: rank 1 has not submitted it
+      const Work work = runtime.all_reduce("a", view_of(wrong));
+      while (!runtime.withdraw("a")) std::this_thread::yield();
+      EXPECT_THROW(work.wait(), Error);
+      expect_all(wrong, 7.0F);
+    }
+    runtime.barrier("b").wait();
+    runtime.all_reduce("a", view_of(both)).wait();
+    expect_all(both, 2.0F);
+    EXPECT_FALSE(runtime.withdraw("a"));
   });
 }
 

@@ -128,11 +128,16 @@ void Scheduler::put_back(Transfer transfer) {
   }
 }
 
-std::vector<Submission> Scheduler::drop_all() {
+std::vector<Submission> Scheduler::drop(const std::optional<std::string>& name) {
   std::vector<Submission> items;
-  items.reserve(pending_.size());
-  for (auto& [name, item] : pending_) items.push_back(std::move(item));
-  pending_.clear();
+  for (auto& [key, item] : pending_) {
+    if (!name || key == *name) items.push_back(std::move(item));
+  }
+  if (name) {
+    pending_.erase(*name);
+  } else {
+    pending_.clear();
+  }
   count_all();
   return items;
 }
@@ -160,7 +165,8 @@ PendingReport Scheduler::report() {
             [](const Submission* a, const Submission* b) { return a->number < b->number; });
   for (Submission* item : items) {
     report.pending.push_back(item->spec);
-    report.fresh = report.fresh || !std::exchange(item->told, true);
+    const bool fresh = !std::exchange(item->told, true);
+    report.fresh = report.fresh || fresh;
     report.stuck = report.stuck || item->number <= std::max(waited_up_to_, expected_up_to_);
   }
   if (report.stuck && !std::exchange(told_stuck_, true)) report.fresh = true;

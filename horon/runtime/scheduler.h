@@ -84,8 +84,8 @@ class Scheduler {
   // growing pauses; a submission ends a pause.
   void learn(const Decision& decision, Clock::time_point now);
 
-  // Removes and returns everything that is pending.
-  std::vector<Submission> drop_all();
+  // Removes and returns what is pending: everything, or the operation of this name, if it is.
+  std::vector<Submission> drop(const std::optional<std::string>& name = {});
   // Changes the plan and recounts what its buckets miss.
   void change_plan(const std::function<void(Plan& plan)>& change);
   const Plan& plan() const { return plan_; }

@@ -355,6 +355,9 @@ TEST(SchedulerReports, AreFreshOnceAfterEachChange) {
   rank.submit("x");
   EXPECT_TRUE(rank.scheduler.report().fresh);
   EXPECT_FALSE(rank.scheduler.report().fresh);
+  rank.submit("yz");  // one report tells of both
+  EXPECT_TRUE(rank.scheduler.report().fresh);
+  EXPECT_FALSE(rank.scheduler.report().fresh);
   rank.scheduler.want(1, true);
   const PendingReport stuck = rank.scheduler.report();
   EXPECT_TRUE(stuck.stuck);
@@ -529,12 +532,27 @@ TEST(SchedulerPlans, DroppedOperationsAreNotMissed) {
   Rank rank("abc");
   rank.submit("bx");
   std::string names;
-  for (const Submission& item : rank.scheduler.drop_all()) names += item.spec.name;
+  for (const Submission& item : rank.scheduler.drop()) names += item.spec.name;
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, "bx");
   EXPECT_FALSE(rank.scheduler.has_pending());
   EXPECT_FALSE(rank.scheduler.can_act());
   rank.submit("abc");
+  EXPECT_EQ(rank.run_next(), "a");
+  EXPECT_EQ(rank.run_next(), "bc");
+}
+
+TEST(SchedulerPlans, OneOperationMayBeDropped) {
+  Rank rank("abc");
+  rank.submit("bxy");
+  EXPECT_TRUE(rank.scheduler.drop("q").empty());
+  for (const std::string name : {"b", "x"}) {
+    const auto items = rank.scheduler.drop(name);
+    ASSERT_EQ(items.size(), 1U);
+    EXPECT_EQ(items[0].spec.name, name);
+  }
+  EXPECT_EQ(names_of(rank.scheduler.report().pending), "y");
+  rank.submit("abc");  // the plan misses what was dropped until it is submitted again
   EXPECT_EQ(rank.run_next(), "a");
   EXPECT_EQ(rank.run_next(), "bc");
 }

@@ -38,9 +38,10 @@ struct DistributedOptimizer::State {
   uint64_t mended = 0;
   bool waited = false;
   uint64_t steps = 0;
-  // On GPUs the collective averages over ranks, since NCCL can, and LibTorch over passes; elsewhere
-  // one factor on the sum does both.
+  // The collective averages over the ranks that contribute. Over passes LibTorch does on GPUs,
+  // since NCCL knows no factors; elsewhere a factor on the result.
   bool is_on_gpus = false;
+  bool has_failed = false;  // the gradients of this step are not those of all ranks
 
   // Moves a gradient into its bucket if it is elsewhere.
   void mend(One& one) {
@@ -56,15 +57,8 @@ struct DistributedOptimizer::State {
     ++mended;
     grad = one.grad;
   }
-  double factor() const {
-    return options.averages ? 1.0 / (static_cast<double>(session.size()) *
-                                     static_cast<double>(options.backward_passes_per_step))
-                            : 1.0;
-  }
   double factor_of_passes() const {
-    return is_on_gpus && options.averages
-               ? 1.0 / static_cast<double>(options.backward_passes_per_step)
-               : 1.0;
+    return options.averages ? 1.0 / static_cast<double>(options.backward_passes_per_step) : 1.0;
   }
   void submit(size_t i) {
     mend(all[i]);
@@ -79,6 +73,16 @@ struct DistributedOptimizer::State {
       device->wait_event(mark.get());
     };
   }
+  // Runs a part of sharing gradients; if it fails, step() is refused until zero_grad().
+  template <typename Part>
+  void guard(const Part& part) {
+    try {
+      part();
+    } catch (...) {
+      has_failed = true;
+      throw;
+    }
+  }
   void ready(size_t i) {
     One& one = all[i];
     if (buckets->is_submitted(i))
@@ -89,12 +93,18 @@ struct DistributedOptimizer::State {
   }
   void synchronize() {
     if (waited) return;
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (!buckets->is_submitted(i)) submit(i);
-    }
-    buckets->wait();
+    if (has_failed)
+      throw UsageError(
+          "the gradients of this step were not reduced, see the error before; call zero_grad() and "
+          "repeat the step");
+    guard([&] {
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (!buckets->is_submitted(i)) submit(i);
+      }
+      buckets->wait();
+    });
     torch::NoGradGuard guard;
-    const double after = factor_of_passes();
+    const double after = is_on_gpus ? factor_of_passes() : 1.0;
     for (One& one : all) {
       if (after != 1.0) one.grad.mul_(after);
       if (one.is_staged) one.parameter.mutable_grad() = one.grad.to(one.parameter.device());
@@ -104,7 +114,7 @@ struct DistributedOptimizer::State {
   void begin() {
     for (One& one : all) one.passes = 0;
     buckets->begin();
-    waited = false;
+    waited = has_failed = false;
   }
 };
 
@@ -132,16 +142,16 @@ DistributedOptimizer::DistributedOptimizer(Session& session,
   state.is_on_gpus =
       !specs.empty() && std::none_of(specs.begin(), specs.end(),
                                      [](const TensorSpec& spec) { return spec.device.is_cpu(); });
-  if (state.is_on_gpus && options.averages) how.op = ReduceOp::kAverage;
-  if (!state.is_on_gpus) how.postscale = state.factor();
+  if (options.averages) how.op = ReduceOp::kAverage;
+  if (!state.is_on_gpus) how.postscale = state.factor_of_passes();
   state.buckets = std::make_unique<GradientBuckets>(session.runtime(), std::move(specs),
                                                     std::vector<TensorSpec>(), how);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const torch::Tensor grad = tensor_over(state.buckets->view(i), tensors[i]);
     state.all.push_back({tensors[i], grad, grad.device() != tensors[i].device()});
   }
-  state.hooks =
-      std::make_unique<GradientHooks>(std::move(tensors), [&state](size_t i) { state.ready(i); });
+  state.hooks = std::make_unique<GradientHooks>(
+      std::move(tensors), [&state](size_t i) { state.guard([&] { state.ready(i); }); });
   zero_grad();
 }
 

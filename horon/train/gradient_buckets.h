@@ -27,7 +27,8 @@ class GradientBuckets {
   // Complete buckets, including gaps between gradients.
   const std::vector<OwnedBuffer>& memory() const { return memory_.buckets; }
 
-  // Begins a step: nothing is submitted. Does not wait for operations in flight; wait() does.
+  // Begins a step: nothing is submitted. Does not wait for operations in flight; wait() does. Error
+  // if abandon() left operations that other ranks may have used.
   void begin();
   // Sums gradient i over all ranks, once per step. A lone rank's gradient on a GPU is left as it
   // is, without waiting for the device. `ready`: called on the thread that reduces, before it
@@ -35,8 +36,13 @@ class GradientBuckets {
   void submit(size_t i, std::function<void()> ready = {}, std::optional<uint64_t> step = {});
   bool is_submitted(size_t i) const { return submitted_[i] != 0; }
   void submit_other(size_t i);
-  // Waits for everything submitted. Throws the error of the first operation that failed.
+  // Waits until everything submitted has ended. Throws the error of the first operation that
+  // failed.
   void wait();
+  // Gives up the step: withdraws what has not begun. A lone rank may then begin again. On several
+  // ranks, if anything had been submitted, the others may have received part of it: begin() fails
+  // until the ranks have reconnected and made other buckets. Never blocks on other ranks.
+  void abandon();
 
  private:
   Runtime& runtime_;
@@ -46,6 +52,7 @@ class GradientBuckets {
   BucketMemory memory_;
   std::vector<uint8_t> submitted_;
   std::vector<Work> works_;
+  bool is_torn_ = false;  // other ranks may have received part of an abandoned step
 };
 
 }  // namespace horon::train

@@ -58,9 +58,12 @@ struct StepPlan {
 //   finish(wishes)       gradients, statistics and sums are the same on every rank
 //   update(...)          or abandon()
 //
-// abandon() may be called at any time after begin(): nothing of the step remains, and statistics
-// are restored. One thread calls; ready() is called by the thread that runs the backward pass. The
-// object owns the gradients' memory, not the parameters.
+// abandon() may be called at any time after begin(): nothing of the step remains on this rank, and
+// statistics are restored; it never waits for other ranks. Then the step can be repeated, with one
+// exception: if it failed on one of several ranks after some gradients had been sent, the other
+// ranks may have used them. begin() is an Error then; reconnect the ranks (Runtime::rebind) and
+// make another sync. One thread calls; ready() is called by the thread that runs the backward pass.
+// The object owns the gradients' memory, not the parameters.
 class GradientSync {
  public:
   virtual ~GradientSync() = default;

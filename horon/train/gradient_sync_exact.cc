@@ -41,6 +41,7 @@ class ExactSync final : public GradientSync {
 
   void begin(const StepPlan& plan) override {
     replica_.keep_statistics();
+    mended_before_ = mended;
     std::fill(total_.begin(), total_.end(), 0.0F);
     flaws_.clear();
     score_ = {};
@@ -112,7 +113,10 @@ class ExactSync final : public GradientSync {
     return result;
   }
 
-  void abandon() override { replica_.restore_statistics(); }
+  void abandon() override {
+    replica_.restore_statistics();
+    mended = mended_before_;
+  }
 
  private:
   void begin_pass() {
@@ -134,6 +138,7 @@ class ExactSync final : public GradientSync {
   OwnedBuffer device_total_;
   std::vector<Slice> slices_;
   // State of the current step.
+  uint64_t mended_before_ = 0;
   std::vector<double> samples_;  // of each pass, on all ranks
   Score score_;
   Flaws flaws_;

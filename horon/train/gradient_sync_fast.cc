@@ -65,8 +65,9 @@ class FastSync final : public GradientSync {
   const std::vector<Slice>& slices() const override { return slices_; }
 
   void begin(const StepPlan& plan) override {
-    replica_.keep_statistics();
     buckets_.begin();
+    replica_.keep_statistics();
+    mended_before_ = mended;
     flaws_.clear();
     taken_.assign(buckets_.size(), 0);
     passes_ = plan.passes.size();
@@ -123,7 +124,11 @@ class FastSync final : public GradientSync {
     return all;
   }
 
-  void abandon() override { replica_.restore_statistics(); }
+  void abandon() override {
+    buckets_.abandon();
+    replica_.restore_statistics();
+    mended = mended_before_;
+  }
 
  private:
   // A lone rank on a GPU reduces nothing, so it need not wait for the device.
@@ -188,6 +193,7 @@ class FastSync final : public GradientSync {
   OwnedBuffer flaw_counts_;  // on the device, of each parameter
   std::vector<Slice> slices_;
   // State of the current step.
+  uint64_t mended_before_ = 0;
   size_t passes_ = 0;
   bool is_last_ = false;        // pass
   double planned_ = 0;          // samples of all ranks

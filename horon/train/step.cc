@@ -1,7 +1,9 @@
 #include "horon/train/step.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
+#include <utility>
 
 #include "horon/train/fault.h"
 
@@ -13,7 +15,11 @@ class Torn {
  public:
   explicit Torn(GradientSync& sync) : sync_(&sync) {}
   ~Torn() {
-    if (sync_ != nullptr) sync_->abandon();
+    if (sync_ == nullptr) return;
+    try {
+      sync_->abandon();
+    } catch (const std::exception&) {  // the caller gets the error that ended the step
+    }
   }
   Torn(const Torn&) = delete;
   Torn& operator=(const Torn&) = delete;
@@ -51,7 +57,8 @@ void TrainStep::run(Moment& moment) {
   moment.epoch = epoch();
   tell(&Callback::on_step_begin);
 
-  const Input input = load(moment.rank, moment.ranks);
+  if (!input_) input_ = load(moment.rank, moment.ranks);
+  const Input& input = *input_;
   const Wishes wishes{parts_.stop.stop_requested(), moment.wants_end};
   moment.sums = compute_gradients(parts_.replica, parts_.sync, input.plan, wishes);
 
@@ -65,9 +72,10 @@ void TrainStep::run(Moment& moment) {
     }
   }
 
+  const Input used = *std::exchange(input_, std::nullopt);
   RunState& state = parts_.state;
-  moment.ends_epoch = input.after.epoch != state.position.epoch;
-  state.position = input.after;
+  moment.ends_epoch = used.after.epoch != state.position.epoch;
+  state.position = used.after;
   ++state.step;
   if (is_flipped(moment.rank, state.step) && parts_.accelerator.is_cpu())
     parts_.replica.parameters()[0].data[0] *= 2;

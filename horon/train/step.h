@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <stop_token>
 
 #include "horon/data/pipeline.h"
@@ -35,7 +36,7 @@ class TrainStep {
   explicit TrainStep(const Parts& parts) : parts_(parts) {}
 
   // All ranks. moment.is_last and moment.ends_epoch tell what follows. If it throws before the
-  // update, the state is the one before the step.
+  // update, the state is the one before the step, and the next call uses the same batches.
   void run(Moment& moment);
 
  private:
@@ -49,6 +50,7 @@ class TrainStep {
   double epoch() const;
 
   Parts parts_;
+  std::optional<Input> input_;  // of the step that runs or failed
 };
 
 }  // namespace horon::train

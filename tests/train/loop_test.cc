@@ -1,7 +1,9 @@
 // A loop of one's own on many ranks. Ranks are threads here.
+#include <array>
 #include <atomic>
 #include <cmath>
 
+#include "horon/train/gradient_buckets.h"
 #include "tests/train/on_ranks.h"
 
 namespace horon::train {
@@ -188,7 +190,88 @@ TEST(DistributedOptimizer, AveragesSeveralPassesAndRefusesTooMany) {
     optimizer.zero_grad();
     for (int64_t pass = 0; pass < 2; ++pass) step_once(*net, optimizer, 0, 0, 6);
     EXPECT_THROW(step_once(*net, optimizer, 0, 0, 6), std::exception);
+    EXPECT_THROW(optimizer.step(), UsageError);
+    optimizer.zero_grad();
+    for (int64_t pass = 0; pass < 2; ++pass) step_once(*net, optimizer, 0, 0, 6);
     optimizer.step();
+  });
+}
+
+TEST(DistributedOptimizer, NeverAppliesGradientsThatWereNotReduced) {
+  on_ranks(2, [](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    const auto before = seeded_net(5);
+    DistributedOptimizer optimizer(
+        session,
+        std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1)),
+        net->named_parameters());
+    std::array<float, 3> other = {1, 2, 3};  // under the name of a gradient: its hook fails
+    const Work taken = session.runtime().all_reduce("first.bias", view_of(other));
+    EXPECT_THROW(step_once(*net, optimizer, 1, 6 * session.rank(), 6), std::exception);
+    taken.wait();
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_THROW(optimizer.step(), UsageError);
+      EXPECT_EQ(distance(*net, *before), 0);
+    }
+    EXPECT_EQ(optimizer.steps(), 0U);
+    optimizer.zero_grad();
+    step_once(*net, optimizer, 1, 6 * session.rank(), 6);
+    optimizer.step();
+    torch::optim::SGD plain(before->parameters(), torch::optim::SGDOptions(0.1));
+    step_once(*before, plain, 1, 0, 12);
+    plain.step();
+    EXPECT_LT(distance(*net, *before), 1e-6);
+  });
+}
+
+TEST(DistributedOptimizer, AveragesOverTheRanksThatContribute) {
+  on_ranks(3, [](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    const auto net = seeded_net(5);
+    const auto twin = seeded_net(5);
+    DistributedOptimizer optimizer(
+        session,
+        std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1)),
+        net->named_parameters());
+    if (session.rank() < 2) {
+      step_once(*net, optimizer, 1, 6 * session.rank(), 6);
+      optimizer.step();
+      torch::optim::SGD plain(twin->parameters(), torch::optim::SGDOptions(0.1));
+      step_once(*twin, plain, 1, 0, 12);
+      plain.step();
+      EXPECT_LT(distance(*net, *twin), 1e-6);
+    }
+    session.runtime().join();
+  });
+}
+
+TEST(GradientBuckets, WaitForAllOperationsEvenIfOneFails) {
+  on_ranks(2, [](std::unique_ptr<Communicator> comm) {
+    Session session(std::move(comm));
+    std::vector<TensorSpec> specs(2);
+    specs[0].name = "a";
+    specs[1].name = "b";
+    specs[0].count = specs[1].count = 1U << 16;
+    GradientBuckets buckets(session.runtime(), specs);
+    std::vector<float> other(8);
+    const bool is_first = session.rank() == 0;
+    for (int step = 0; step < 3; ++step) {
+      buckets.begin();
+      auto* values = static_cast<float*>(buckets.view(0).data);
+      std::fill_n(values, 1U << 16, 1.0F);
+      Work wrong;  // "b" fails: rank 0 submits another array under its name
+      if (is_first) wrong = session.runtime().all_reduce("b", view_of(other));
+      if (!is_first) buckets.submit(1);
+      buckets.submit(0);
+      if (is_first) {
+        EXPECT_THROW(wrong.wait(), UsageError);
+        buckets.wait();
+      } else {
+        EXPECT_THROW(buckets.wait(), UsageError);
+      }
+      for (size_t i = 0; i < (1U << 16); ++i) ASSERT_EQ(values[i], 2.0F);  // "a" has ended
+    }
   });
 }
 

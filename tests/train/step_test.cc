@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cmath>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "horon/base/error.h"
@@ -127,10 +130,122 @@ TEST(ComputeGradients, LeavesNothingOfAStepThatFails) {
   }
 }
 
+// Fails where it is asked to, once; everything else goes to the sync inside.
+class FailsOnce final : public GradientSync {
+ public:
+  FailsOnce(GradientSync& inner, std::string where) : inner_(inner), where_(std::move(where)) {}
+  const std::vector<Slice>& slices() const override { return inner_.slices(); }
+  void begin(const StepPlan& plan) override { inner_.begin(plan); }
+  void begin_shard(size_t pass, const Shard& shard) override {
+    inner_.begin_shard(pass, shard);
+    fail_at("begin_shard");
+  }
+  void ready(size_t i, const float* gradient) override {
+    inner_.ready(i, gradient);
+    if (i == 0) fail_at("ready");
+  }
+  void end_shard(const Score& score) override {
+    inner_.end_shard(score);
+    fail_at("end_shard");
+  }
+  void end_pass(size_t pass) override {
+    inner_.end_pass(pass);
+    fail_at("end_pass");
+  }
+  StepSums finish(const Wishes& wishes) override {
+    const StepSums sums = inner_.finish(wishes);
+    fail_at("finish");
+    return sums;
+  }
+  void abandon() override {
+    inner_.abandon();
+    if (where_ == "abandon") throw Error("abandon fails, too");
+  }
+
+ private:
+  void fail_at(const std::string& where) {
+    if (where == where_ || where_ == "abandon") {
+      if (where_ != "abandon") where_.clear();
+      throw Error("test: the step fails");
+    }
+  }
+  GradientSync& inner_;
+  std::string where_;
+};
+
+std::vector<float> gradients_of(const GradientSync& sync) {
+  std::vector<float> all;
+  for (const Slice& slice : sync.slices())
+    all.insert(all.end(), slice.gradient, slice.gradient + slice.count);
+  return all;
+}
+
+std::unique_ptr<GradientSync> make(bool exact, Runtime& runtime, Replica& replica) {
+  return exact ? make_exact_sync(runtime, replica, static_cast<uint64_t>(runtime.size()))
+               : make_fast_sync(runtime, replica);
+}
+
+TEST(ComputeGradients, TheSameSyncRepeatsAStepThatFailed) {
+  const Pictures batch;
+  const StepPlan plan{{{{batch.shard(0, 0, 8)}, 8}}};
+  for (const bool exact : {false, true}) {
+    Runtime runtime(std::move(make_local_world(1)[0]));
+    Replica whole(TrainConfig{}, {}, {});
+    const auto wanted = make(exact, runtime, whole);
+    compute_gradients(whole, *wanted, plan);
+    for (const std::string where : {"begin_shard", "ready", "end_shard", "end_pass", "finish"}) {
+      Replica replica(TrainConfig{}, {}, {});
+      Runtime own(std::move(make_local_world(1)[0]));
+      const auto sync = make(exact, own, replica);
+      FailsOnce fails(*sync, where);
+      EXPECT_THROW(compute_gradients(replica, fails, plan), Error) << where;
+      compute_gradients(replica, fails, plan);
+      EXPECT_EQ(gradients_of(*sync) == gradients_of(*wanted), true) << where;
+      EXPECT_EQ(replica.read_statistics(), whole.read_statistics()) << where;
+      EXPECT_EQ(sync->mended, wanted->mended) << where;
+    }
+  }
+}
+
+// Some of its gradients may be with the other rank already.
+TEST(ComputeGradients, OneOfSeveralRanksDoesNotRepeatAStepAlone) {
+  const Pictures batch;
+  const StepPlan plan{{{{batch.shard(0, 0, 8)}, 8}}};
+  auto world = make_local_world(2);
+  std::barrier both(2);
+  const auto run = [&](int rank) {
+    Runtime runtime(std::move(world[static_cast<size_t>(rank)]));
+    Replica replica(TrainConfig{}, {}, {});
+    const auto sync = make_fast_sync(runtime, replica);
+    if (rank == 0) {
+      FailsOnce fails(*sync, "end_shard");
+      EXPECT_THROW(compute_gradients(replica, fails, plan), Error);
+      EXPECT_THROW(compute_gradients(replica, fails, plan), Error);
+    }
+    both.arrive_and_wait();
+  };
+  const std::jthread other([&] { run(1); });
+  run(0);
+}
+
+TEST(ComputeGradients, AnAbandonThatFailsHidesNothing) {
+  const Pictures batch;
+  Replica replica(TrainConfig{}, {}, {});
+  Runtime runtime(std::move(make_local_world(1)[0]));
+  const auto sync = make_fast_sync(runtime, replica);
+  FailsOnce fails(*sync, "abandon");
+  try {
+    compute_gradients(replica, fails, {{{{batch.shard(0, 0, 8)}, 8}}});
+    FAIL() << "it did not fail";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "test: the step fails");
+  }
+}
+
 // A run of one rank around one step.
-class OneRank : public testing::Test {
- protected:
-  OneRank()
+class RankAlone {
+ public:
+  RankAlone()
       : runtime_(std::move(make_local_world(1)[0])),
         replica_(config_, {}, {}),
         sync_(make_sync(config_, runtime_, replica_)),
@@ -146,23 +261,29 @@ class OneRank : public testing::Test {
     length_ = {0, 100, 1, batches_in_epoch(share_), 16};
     pipeline_.emplace(options);
   }
-  void run(Callbacks callbacks, GradientSync& sync) {
-    TrainStep step({config_,
-                    replica_,
-                    *optimizer_,
-                    sync,
-                    callbacks,
-                    *pipeline_,
-                    state_,
-                    length_,
-                    share_,
-                    {},
-                    {}});
+  TrainStep step_with(const Callbacks& callbacks, GradientSync& sync) {
+    return TrainStep({config_,
+                      replica_,
+                      *optimizer_,
+                      sync,
+                      callbacks,
+                      *pipeline_,
+                      state_,
+                      length_,
+                      share_,
+                      {},
+                      {}});
+  }
+  void run(TrainStep& step) {
     const Trainee trainee{replica_, *optimizer_, {}};
     Screen screen(false);
     Moment moment{config_, 0, 1, runtime_.world(), trainee, state_, screen, 100};
     moment.rate = 0.1;
     step.run(moment);
+  }
+  void run(const Callbacks& callbacks, GradientSync& sync) {
+    TrainStep step = step_with(callbacks, sync);
+    run(step);
   }
   std::string weights() const {
     std::string all;
@@ -180,6 +301,8 @@ class OneRank : public testing::Test {
   RunLength length_;
   std::optional<Pipeline> pipeline_;
 };
+
+class OneRank : public testing::Test, protected RankAlone {};
 
 struct OnGradients final : Callback {
   explicit OnGradients(std::function<void(Moment&)> does) : does_(std::move(does)) {}
@@ -227,6 +350,22 @@ TEST_F(OneRank, AStepThatFailsBeforeItsUpdateLeavesTheStateOfBefore) {
   EXPECT_EQ(weights() == before, true);
   EXPECT_EQ(state_.step, 0U);
   EXPECT_EQ(state_.position, Position{});
+}
+
+TEST_F(OneRank, AStepThatIsRepeatedUsesTheSameBatches) {
+  RankAlone other;
+  other.run({}, *other.sync_);
+  bool fails = true;
+  const Callbacks callbacks = with([&](Moment&) {
+    if (std::exchange(fails, false)) throw Error("test: once");
+  });
+  TrainStep step = step_with(callbacks, *sync_);
+  EXPECT_THROW(run(step), Error);
+  run(step);
+  EXPECT_EQ(weights() == other.weights(), true);
+  EXPECT_EQ(state_.position.next, 16U);
+  run(step);
+  EXPECT_EQ(state_.position.next, 32U);
 }
 
 TEST_F(OneRank, TheSyncMayOwnTheUpdate) {

@@ -123,7 +123,8 @@ void Executor::move_gather(const Item& item, const Said& said, const Round& roun
     return channel_->all_gather(round, request.in, out, offsets);
   for (int member : round.active) {
     const BufferView place = out.slice(offsets[member], counts[member]);
-    if (place.count != 0) std::memcpy(place.data, channel_->inline_data(member), place.bytes());
+    const std::byte* brought = channel_->inline_data(member);  // ours may be in its place already
+    if (place.count != 0 && place.data != brought) std::memmove(place.data, brought, place.bytes());
   }
 }
 

@@ -37,8 +37,9 @@ struct Header {
   uint8_t is_invalid = 0;  // the request is invalid; `name` says why
   uint8_t on_device = 0;   // the payload goes from device to device, without the host
   uint8_t reserved = 0;
-  uint32_t away_us = 0;  // microseconds since this rank's last operation ended
-  char name[44] = {};    // beginning of the name, for messages
+  uint32_t away_us = 0;     // microseconds since this rank's last operation ended
+  uint32_t told_bytes = 0;  // that follow the header, on transports that do not know it beforehand
+  char name[40] = {};       // beginning of the name, for messages
 };
 static_assert(sizeof(Header) == 128);
 

@@ -339,7 +339,7 @@ class HierChannel final : public Channel {
   std::shared_ptr<Transport> transport_;
   uint64_t id_;
   AlgorithmTable local_ways_;
-  AlgorithmTable cross_ways_{P2pChannel::algorithms()};
+  AlgorithmTable cross_ways_{P2pChannel::algorithms(false)};  // without headers nothing is inline
   std::unique_ptr<P2pChannel> flat_;
   std::unique_ptr<Channel> local_;
   std::unique_ptr<P2pChannel> leaders_;  // only on the first member of a host

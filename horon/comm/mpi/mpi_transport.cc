@@ -130,6 +130,7 @@ class MpiTransport final : public Transport {
   void exchange(const Exchange& exchange) override {
     exchange_in_batches(exchange, [&](std::span<const Message> batch) { run(batch, exchange); });
   }
+  bool takes_early() const override { return false; }
   uint64_t chunk_bytes(size_t) const override { return 8U << 20; }
   void connect(const std::vector<int>&) override {}
 

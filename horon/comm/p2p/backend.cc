@@ -23,7 +23,9 @@ class P2pBackend final : public Backend {
   }
   void mark_dead(const Failure& failure) override { transport_->mark_dead(failure); }
   std::optional<Failure> failure() const override { return transport_->failure(); }
-  std::vector<AlgorithmRow> algorithms() const override { return P2pChannel::algorithms(); }
+  std::vector<AlgorithmRow> algorithms() const override {
+    return P2pChannel::algorithms(transport_->takes_early());
+  }
 
  private:
   std::shared_ptr<Transport> transport_;

@@ -5,7 +5,6 @@
 
 #include "horon/base/error.h"
 #include "horon/comm/arithmetic/reduce.h"
-#include "horon/comm/engine/select.h"
 
 namespace horon {
 namespace {
@@ -23,39 +22,14 @@ void expect(const Round& round, Algorithm algorithm, OpKind kind) {
 
 }  // namespace
 
-std::vector<AlgorithmRow> P2pChannel::algorithms() {
-  using enum OpKind;
-  using enum Algorithm;
-  constexpr uint64_t kSmall = kFrameBytes - sizeof(Header);
-  constexpr Reduction kExact = Reduction::kExact;
-  return {
-      {.kind = kAllReduce, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
-      {.kind = kAllReduce, .algorithm = kOneShot, .most_bytes = 16U << 10, .most_ranks = 8},
-      {.kind = kAllReduce, .algorithm = kTwoShot},
-      {.kind = kAllReduce,
-       .algorithm = kInline,
-       .only = &kFitsHeader,
-       .most_bytes = kSmall,
-       .reduction = kExact},
-      {.kind = kAllReduce, .algorithm = kTwoShot, .reduction = kExact},
-      {.kind = kReduceScatter, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
-      {.kind = kReduceScatter, .algorithm = kOneShot},
-      {.kind = kAllGather, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
-      {.kind = kAllGather, .algorithm = kOneShot},
-      {.kind = kBroadcast, .algorithm = kInline, .only = &kFitsHeader, .most_bytes = kSmall},
-      {.kind = kBroadcast, .algorithm = kTree, .most_bytes = 64U << 10},
-      {.kind = kBroadcast, .algorithm = kTree, .most_ranks = 2},
-      {.kind = kBroadcast, .algorithm = kScatter},
-      {.kind = kAllToAll, .algorithm = kOneShot},
-  };
-}
-
 P2pChannel::P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> members, uint64_t id)
     : transport_(std::move(transport)),
       members_(std::move(members)),
       id_(id),
       headers_(members_.size()),
-      frames_(members_.size() * kFrameBytes) {
+      inline_bytes_(inline_bytes_of(*transport_, members_.size())),
+      frames_(members_.size() * kFrameBytes),
+      inline_data_(members_.size()) {
   index_ = position_of(members_, transport_->rank());
   transport_->open_stream(id_, members_);
 }
@@ -113,7 +87,7 @@ void P2pChannel::run(const Pipeline& pipeline, Milliseconds timeout) {
                         .timeout = timeout,
                         .doing = [this] { return describe(headers_[index_]); },
                         .received =
-                            [&](size_t index, std::vector<Message>& more) {
+                            [&](size_t index, const void*, std::vector<Message>& more) {
                               if (chunk_of[index] == kNone) return;
                               --missing[chunk_of[index]];
                               reduce_complete(more);
@@ -130,31 +104,6 @@ Message P2pChannel::to(int member, const void* data, uint64_t bytes) const {
 
 Message P2pChannel::from(int member, void* data, uint64_t bytes) const {
   return {members_[member], false, data, bytes};
-}
-
-void P2pChannel::arrive(const Header& header, std::span<const std::byte> inline_data,
-                        Milliseconds timeout) {
-  std::byte* mine = frames_.data() + static_cast<size_t>(index_) * kFrameBytes;
-  headers_[index_] = header;
-  std::memcpy(mine, &header, sizeof(header));
-  if (!inline_data.empty())
-    std::memcpy(mine + sizeof(header), inline_data.data(), inline_data.size());
-  std::vector<Message> messages;
-  for (int member = 0; member < size(); ++member) {
-    if (member == index_) continue;
-    messages.push_back(to(member, mine, kFrameBytes));
-    messages.push_back(
-        from(member, frames_.data() + static_cast<size_t>(member) * kFrameBytes, kFrameBytes));
-  }
-  exchange(messages, timeout);
-  for (int member = 0; member < size(); ++member) {
-    std::memcpy(&headers_[member], frames_.data() + static_cast<size_t>(member) * kFrameBytes,
-                sizeof(Header));
-  }
-}
-
-const std::byte* P2pChannel::inline_data(int member) const {
-  return frames_.data() + static_cast<size_t>(member) * kFrameBytes + sizeof(Header);
 }
 
 void P2pChannel::spread(const Round& round, BufferView out, std::span<const uint64_t> runs,

@@ -20,11 +20,12 @@ class P2pChannel final : public Channel {
 
   P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> members, uint64_t id);
   ~P2pChannel() override;
-  static std::vector<AlgorithmRow> algorithms();
+  // `takes_early`: of the transport.
+  static std::vector<AlgorithmRow> algorithms(bool takes_early);
 
   int index() const override { return index_; }
   int size() const override { return static_cast<int>(members_.size()); }
-  size_t inline_bytes() const override { return kFrameBytes - sizeof(Header); }
+  size_t inline_bytes() const override { return inline_bytes_; }
   void arrive(const Header& header, std::span<const std::byte> inline_data,
               Milliseconds timeout) override;
   std::span<const Header> headers() const override { return headers_; }
@@ -56,6 +57,15 @@ class P2pChannel final : public Channel {
   // Runs the messages on this channel's stream; errors as Transport::exchange.
   void exchange(const std::vector<Message>& messages, Milliseconds timeout);
   uint64_t chunk_elements(DType dtype, size_t contributors) const;
+  std::byte* frame(int member) {
+    return frames_.data() + static_cast<size_t>(member) * kFrameBytes;
+  }
+  static size_t inline_bytes_of(const Transport& transport, size_t members);
+  // Headers first, which say how much follows.
+  void arrive_early(const Header& header, std::span<const std::byte> inline_data,
+                    Milliseconds timeout);
+  void arrive_in_frames(const Header& header, std::span<const std::byte> inline_data,
+                        Milliseconds timeout);
   Message to(int member, const void* data, uint64_t bytes) const;
   Message from(int member, void* data, uint64_t bytes) const;
   void reduce_in_one_shot(const Round& round, BufferView data, ReduceOp op);
@@ -78,8 +88,10 @@ class P2pChannel final : public Channel {
   uint64_t id_;
   int index_ = 0;
   std::vector<Header> headers_;
-  std::vector<std::byte> frames_;   // kFrameBytes for each member
-  std::vector<std::byte> scratch_;  // received data before it is reduced; reused
+  size_t inline_bytes_;
+  std::vector<std::byte> frames_;              // of each member
+  std::vector<const std::byte*> inline_data_;  // of each member
+  std::vector<std::byte> scratch_;             // received data before it is reduced; reused
 };
 
 }  // namespace horon

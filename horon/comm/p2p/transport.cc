@@ -24,7 +24,7 @@ void exchange_in_batches(const Exchange& exchange,
     run_batch(pieces);
     std::vector<Message> more;
     for (size_t i = 0; exchange.received && i < batch.size(); ++i) {
-      if (!batch[i].is_send) exchange.received(first + i, more);
+      if (!batch[i].is_send) exchange.received(first + i, batch[i].data, more);
     }
     first += batch.size();
     batch = std::move(more);

@@ -16,7 +16,7 @@ namespace horon {
 struct Message {
   int peer = 0;  // rank in the job
   bool is_send = false;
-  void* data = nullptr;
+  void* data = nullptr;  // null: received into memory of the transport (which takes_early())
   uint64_t bytes = 0;
 };
 
@@ -28,9 +28,10 @@ struct Exchange {
   // The beginning of error messages.
   std::function<std::string()> doing;
   // May be empty. Called on the thread of exchange() for each message that was received, with its
-  // index; may append messages that follow, whose indices go on from the last one's. The order of
-  // the messages of a pair of ranks must be the same at both ends.
-  std::function<void(size_t index, std::vector<Message>& more)> received;
+  // index and place (the transport's own memory is valid until the next such message of this stream
+  // and peer). May append messages that follow, whose indices go on from the last one's. The order
+  // of the messages of a pair of ranks must be the same at both ends.
+  std::function<void(size_t index, const void* data, std::vector<Message>& more)> received;
 };
 
 // Moves bytes between pairs of ranks. Thread-safe: exchanges on different streams run concurrently.
@@ -46,6 +47,9 @@ class Transport {
   // the peers from which nothing arrived for the timeout, PeerLostError naming those that are gone;
   // the transport is then dead, and nothing is written to the messages' memory any more.
   virtual void exchange(const Exchange& exchange) = 0;
+  // Whether messages may be sent before their receiver knows how long they are: it learns that from
+  // an earlier message. Up to 64 KB for each pair of ranks.
+  virtual bool takes_early() const = 0;
   // How many bytes of an array the members of an operation should work on at a time, so that what
   // arrived is reduced while the next bytes are on their way.
   virtual uint64_t chunk_bytes(size_t members) const = 0;

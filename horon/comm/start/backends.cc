@@ -100,7 +100,8 @@ std::vector<std::string> backend_names() { return job_setting_words("backend"); 
 
 std::vector<Published> published_algorithms(const JobSettings& job_settings) {
   return {{"self, local, shm", "", shared::SharedChannel::algorithms(inline_bytes(job_settings))},
-          {"tcp, gloo, mpi", "", P2pChannel::algorithms()},
+          {"tcp", "", P2pChannel::algorithms(true)},
+          {"gloo, mpi", "", P2pChannel::algorithms(false)},
           {"hier", "", hier_algorithms()},
           {"nccl",
            has_nccl(job_settings) ? "besides those of the backend that it is around"

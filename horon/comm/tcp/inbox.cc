@@ -10,6 +10,8 @@
 namespace horon::tcp {
 namespace {
 
+constexpr uint64_t kReused = 4U << 10;  // bytes
+
 [[noreturn]] void refuse(const char* why) {
   throw Error(fmt::format("received a frame {}", why), ExitCode::kPeer);
 }
@@ -48,28 +50,62 @@ Piece* Inbox::piece_at(const Stream& stream, uint64_t begin, uint64_t end) {
   return nullptr;
 }
 
+// Fresh pages cost more than the copy.
+std::unique_ptr<std::byte[]> Inbox::memory(uint64_t bytes) {
+  if (bytes < kReused || bytes > kUnposted)
+    return std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (spare_.empty()) return std::make_unique_for_overwrite<std::byte[]>(kUnposted);
+  auto found = std::move(spare_.back());
+  spare_.pop_back();
+  return found;
+}
+
+void Inbox::give_back(Kept& kept) {
+  const bool is_whole = kept.bytes >= kReused && kept.bytes <= kUnposted;
+  if (kept.data && is_whole && spare_.size() < kMostSpare) spare_.push_back(std::move(kept.data));
+  kept = {};
+}
+
 void Inbox::add(Stream& stream, Piece& piece, uint64_t bytes) {
   piece.moved += bytes;
   if (piece.is_done()) std::erase(stream.posted, &piece);
   events_.moved(piece);
 }
 
+bool Inbox::lend(Stream& stream, Piece& piece) {
+  give_back(stream.lent);
+  const auto found = stream.kept.find(piece.offset);
+  const bool is_here =
+      found != stream.kept.end() && found->second.is_complete && found->second.bytes == piece.bytes;
+  if (is_here) {
+    stream.lent = std::move(found->second);
+    stream.kept.erase(found);
+  } else {
+    stream.lent = {memory(piece.bytes), piece.bytes, true};
+  }
+  piece.data = stream.lent.data.get();
+  return is_here;
+}
+
 void Inbox::post(uint64_t id, Piece& piece) {
   Stream& stream = streams_[id];
   piece.offset = stream.posted_end;
   stream.posted_end += piece.bytes;
+  if (piece.data == nullptr && lend(stream, piece)) {
+    piece.moved = piece.bytes;
+    return events_.moved(piece);
+  }
   stream.posted.push_back(&piece);
   auto at = stream.kept.lower_bound(piece.offset);
   while (at != stream.kept.end() && at->first < stream.posted_end) {
-    const std::vector<std::byte>& data = at->second.data;
-    if (at->first + data.size() > stream.posted_end)
-      refuse("that does not fit what it was posted for");
+    const uint64_t bytes = at->second.bytes;
+    if (at->first + bytes > stream.posted_end) refuse("that does not fit what it was posted for");
     if (!at->second.is_complete) {  // arrived() moves it
       ++at;
       continue;
     }
-    std::memcpy(piece.data + (at->first - piece.offset), data.data(), data.size());
-    const uint64_t bytes = data.size();
+    std::memcpy(piece.data + (at->first - piece.offset), at->second.data.get(), bytes);
+    give_back(at->second);
     at = stream.kept.erase(at);
     add(stream, piece, bytes);
   }
@@ -98,8 +134,9 @@ std::byte* Inbox::place(const FrameHeader& header) {
   if (Piece* piece = piece_at(stream, header.offset, end))
     return piece->data + (header.offset - piece->offset);
   Kept& kept = stream.kept[header.offset];
-  kept.data.resize(header.bytes);
-  return kept.data.data();
+  kept.bytes = header.bytes;
+  kept.data = memory(header.bytes);
+  return kept.data.get();
 }
 
 void Inbox::control(const FrameHeader& header) {
@@ -123,8 +160,9 @@ void Inbox::arrived(const FrameHeader& header) {
   if (kept != stream.kept.end()) {
     kept->second.is_complete = true;
     if (piece == nullptr) return;
-    std::memcpy(piece->data + (header.offset - piece->offset), kept->second.data.data(),
+    std::memcpy(piece->data + (header.offset - piece->offset), kept->second.data.get(),
                 header.bytes);
+    give_back(kept->second);
     stream.kept.erase(kept);
   }
   if (piece != nullptr) add(stream, *piece, header.bytes);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -24,7 +25,8 @@ class Inbox final : public FrameSink {
   };
   explicit Inbox(Events events) : events_(std::move(events)) {}
 
-  // The next message of the piece's stream goes there. What has come already is moved at once.
+  // The next message of the piece's stream goes there. What has come already is moved at once. A
+  // piece without memory gets ours, which is valid until the next such piece of the stream.
   void post(uint64_t stream, Piece& piece);
   // The credit to tell the peer now; nothing if it has enough for a while.
   std::optional<uint64_t> due_credit(uint64_t stream);
@@ -35,7 +37,8 @@ class Inbox final : public FrameSink {
 
  private:
   struct Kept {
-    std::vector<std::byte> data;
+    std::unique_ptr<std::byte[]> data;
+    uint64_t bytes = 0;
     bool is_complete = false;
   };
   struct Stream {
@@ -45,8 +48,15 @@ class Inbox final : public FrameSink {
     uint64_t claimed = 0;               // all frames before this have come or are coming
     std::map<uint64_t, uint64_t> gaps;  // begin and end of what is claimed behind a gap
     std::map<uint64_t, Kept> kept;      // by offset: came before it was posted
+    Kept lent;                          // to the last piece without memory
   };
   static constexpr size_t kMostStreams = 1U << 16;
+  static constexpr size_t kMostSpare = 4;
+
+  std::unique_ptr<std::byte[]> memory(uint64_t bytes);
+  void give_back(Kept& kept);
+  // True if the piece is complete: it was kept as a whole.
+  bool lend(Stream& stream, Piece& piece);
 
   static void claim(Stream& stream, uint64_t begin, uint64_t end);
   // The posted message with all of these bytes; null if they are in none.
@@ -56,6 +66,7 @@ class Inbox final : public FrameSink {
 
   Events events_;
   std::map<uint64_t, Stream> streams_;
+  std::vector<std::unique_ptr<std::byte[]>> spare_;  // kUnposted bytes each, to use again
 };
 
 }  // namespace horon::tcp

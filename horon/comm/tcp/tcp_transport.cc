@@ -71,6 +71,7 @@ class TcpTransport final : public Transport {
   std::string name() const override { return "tcp"; }
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
+  bool takes_early() const override { return true; }
   uint64_t chunk_bytes(size_t members) const override { return kPartBytes * members; }
   void mark_dead(const Failure& failure) override {
     board_.report(failure);
@@ -120,8 +121,16 @@ class TcpTransport final : public Transport {
     std::unique_lock lock(mutex_);
     flights_.push_back(&flight);
     if (std::exchange(asleep_, false)) watch_->wake();
-    post(flight, exchange.messages);
-    fly(lock, flight, exchange);
+    try {
+      post(flight, exchange.messages);
+      fly(lock, flight, exchange);
+    } catch (...) {  // the caller's own trouble: the others wait for messages that will not come
+      if (!lock.owns_lock()) lock.lock();
+      flights_.remove(&flight);
+      if (broken_peer_ < 0) broken_peer_ = options_.rank;
+      wake_all();
+      throw;
+    }
     flights_.remove(&flight);
     const bool is_done = flight.open == 0;
     hand_over();
@@ -197,7 +206,7 @@ class TcpTransport final : public Transport {
         hand_over();  // others go on while we compute
         lock.unlock();
         more.clear();
-        for (size_t index : received) exchange.received(index, more);
+        for (size_t index : received) exchange.received(index, flight.pieces[index].data, more);
         lock.lock();
         post(flight, more);
         continue;

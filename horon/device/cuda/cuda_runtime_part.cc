@@ -85,7 +85,7 @@ class CudaRuntime final : public DeviceRuntime {
   void wait_event(void* event) override {
     check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "wait for an event");
   }
-  // Everything before was waited for: the event only has to exist on the device's default stream.
+  // Everything before was waited for: the event only has to exist, on this thread's stream.
   void record_event(void* event, int device) override {
     check(cudaSetDevice(device), "set device");
     check(cudaEventRecord(static_cast<cudaEvent_t>(event), cudaStreamPerThread), "record an event");
@@ -93,7 +93,8 @@ class CudaRuntime final : public DeviceRuntime {
   std::shared_ptr<void> mark(void* stream, int device) override {
     cudaEvent_t event = nullptr;
     check(cudaSetDevice(device), "set device");
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "create an event");
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+          "create an event");
     std::shared_ptr<void> owner(event,
                                 [](void* one) { cudaEventDestroy(static_cast<cudaEvent_t>(one)); });
     check(cudaEventRecord(event, static_cast<cudaStream_t>(stream)), "record an event");
