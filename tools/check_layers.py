@@ -63,6 +63,7 @@ FILE_CYCLES = [
     {"file/copy", "file/file"},  # copy() of file.h is a copy of one file
     {"launch/host_link", "launch/job"},  # a link uses the job's plan, the job its links
     {"net/store", "net/store_key"},  # every store checks its keys
+    {"runtime/process_set", "runtime/runtime"},  # nested types of Runtime, in a header that programs do not see
     {"train/run_data", "train/run_rank", "train/trainer"},  # Ingredients of trainer.h
 ]
 

@@ -99,7 +99,7 @@ JobSettings JobSettings::resolve(const std::map<std::string, std::string>& flags
   }
   for (const auto& [name, value] : flags)
     job_settings.put(name, value, "command line", job_setting_flag(name));
-  read_flags(flags);  // none contradicts another
+  read_flags(flags);  // no two flags contradict each other
   return job_settings;
 }
 

@@ -151,7 +151,7 @@ std::string convert_value(const SettingAlias& alias, std::string_view value) {
 
 std::string setting_flag(const Setting& setting) {
   std::string flag = "--" + std::string(setting.name);
-  // The trainer's are written as in the programs that people come from.
+  // Trainer flags are spelled as in the programs that users know.
   if (setting.scope == SettingScope::kJob) std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
 }

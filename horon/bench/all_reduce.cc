@@ -89,7 +89,7 @@ AllReduceJob prepare(const AllReduceOptions& options, const JobSettings& job_set
   plan.max_rounds = options.quick ? 25 : 60;
   plan.shows_progress = isatty(STDERR_FILENO) != 0;
   if (parse_dtype(options.dtype) != DType::kF32) std::erase_if(plan.contenders, needs_floats);
-  if (!is_first && options.backends.empty()) {  // more ranks: how we scale, not whom we beat
+  if (!is_first && options.backends.empty()) {  // more ranks measure scaling, without peers
     plan.contenders = {"floor", "shm", "exact"};
     std::erase_if(plan.sizes,
                   [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });

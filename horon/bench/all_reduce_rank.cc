@@ -22,7 +22,8 @@ namespace {
 
 // Buffers are rotated until all of them together are this large: beyond any last-level cache.
 constexpr uint64_t kFootprint = 640U << 20;
-constexpr uint64_t kRotateFrom = 1U << 20;  // smaller messages are about latency: they stay hot
+constexpr uint64_t kRotateFrom =
+    1U << 20;  // smaller messages measure latency: their buffers stay in cache
 
 // Vectorised as far as the CPU goes, as our kernels are.
 __attribute__((target_clones("avx512f", "avx2", "default"))) void add_one(float* data,
@@ -119,7 +120,7 @@ std::unique_ptr<Contender> make_contender(const std::string& name, const Bootstr
 struct Arena {
   Arena(Communicator& shm, uint64_t bytes)
       : heap(shm.allocate(bytes, DType::kU8)), plain(OwnedBuffer::host(bytes, DType::kU8)) {
-    // An ordinary number as f32, f16 and bf16 alike.
+    // A normal number in f32, f16 and bf16.
     for (const OwnedBuffer* one : {&heap, &plain})
       std::fill_n(one->as<uint8_t>().data(), bytes, uint8_t{0x3f});
   }
@@ -153,7 +154,7 @@ class SizeRun {
     map_pages(contenders);
     std::vector<std::vector<double>> times(contenders.size());
     const Stopwatch watch;
-    uint64_t turn = 0;  // every measurement takes the next buffer: nobody finds one warm
+    uint64_t turn = 0;  // each measurement takes the next buffer, so none is in cache
     for (int round = 0; round < plan_.max_rounds + kWarmUp; ++round) {
       for (size_t k = 0; k < contenders.size(); ++k) {
         const size_t c = (k + static_cast<size_t>(round)) % contenders.size();
@@ -183,7 +184,7 @@ class SizeRun {
       first->second->run(arena_.slice(true, copy * bytes_, count_, dtype_));
   }
 
-  // Microseconds for one operation: the slowest rank counts.
+  // Microseconds per operation, on the slowest rank.
   double measure(Contender& contender, uint64_t turn) {
     const BufferView data =
         arena_.slice(contender.wants_heap(), turn % copies_ * bytes_, count_, dtype_);
@@ -247,7 +248,7 @@ void run_all_reduce_rank(const RankOptions& options) {
   }
   const Deadline soon = Deadline::after(info.job_settings.duration("start_timeout"));
   const auto plan = nlohmann::json::parse(info.store->get("plan", soon)).get<BenchPlan>();
-  BootstrapInfo beside = info;  // where nobody measures shm, it only brings ranks together
+  BootstrapInfo beside = info;  // if shm is not measured, it only connects the ranks
   if (std::none_of(plan.contenders.begin(), plan.contenders.end(), [](const std::string& name) {
         return name == "exact" || name.rfind("shm", 0) == 0;
       }))
@@ -256,7 +257,7 @@ void run_all_reduce_rank(const RankOptions& options) {
   std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
   for (const std::string& name : plan.contenders)
     contenders.emplace_back(name, make_contender(name, info, sync));
-  // After the libraries have started their threads: those stay free, the one that measures has a
+  // Bound after the libraries have started their threads: only the measuring thread gets a
   // core.
   const std::vector<int> cores = usable_cores();
   if (static_cast<size_t>(info.size) <= cores.size())

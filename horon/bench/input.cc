@@ -131,7 +131,7 @@ class Bench {
             0};
   }
 
-  // Three ways in turn over the same images, and entropy decoding alone as the floor.
+  // Three methods take turns on the same images; the floor is entropy decoding alone.
   void jpeg() {
     const Recipe recipe = find_recipe("official_resnet", true, 224, 224);
     Augmenter ours(recipe, {}, 0);
@@ -213,7 +213,7 @@ class Bench {
 
   // Batches of 128 with crop and flip, all cores; the floor is writing the batches' bytes.
   void cifar() {
-    PackedPictures pictures;  // the size of CIFAR-10, and in memory as its files are
+    PackedPictures pictures;  // as large as CIFAR-10, laid out as in its files
     pictures.info = {"cifar10", "train", 32, 32, 3, 10, {}};
     pictures.form = PixelForm::kChw;
     pictures.labels.assign(50'000, 1);

@@ -58,7 +58,7 @@ class LaunchedJob {
   pid_t pid() const { return pid_; }
   int64_t start_ns() const { return start_ns_; }
 
-  // All that it prints; Error if it does not end well.
+  // Returns its output; Error if it fails.
   std::string finish(const std::string& what) {
     std::string text;
     char piece[4096];
@@ -165,7 +165,7 @@ Results run_launch(const LaunchOptions& options, const std::vector<std::string>&
     mpirun.insert(mpirun.end(), {program, "bench", "first", "--mpi", options.mpi});
   std::vector<double> ours;
   std::vector<double> theirs;
-  for (int round = 0; round < rounds; ++round) {  // in turns: the machine's mood hits both
+  for (int round = 0; round < rounds; ++round) {  // alternating, so that noise affects both
     ours.push_back(time_to_last({program, "run", "-np", "8", program, "bench", "first"}, 8));
     if (!mpirun.empty()) theirs.push_back(time_to_last(mpirun, 8));
   }

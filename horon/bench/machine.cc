@@ -47,7 +47,7 @@ std::vector<uint64_t> data_caches() {
     if (read_word(folder + "type") == "Instruction") continue;
     try {
       sizes.push_back(parse_bytes(size));
-    } catch (const UsageError&) {  // a kernel that writes it in another way: leave it out
+    } catch (const UsageError&) {  // the kernel uses another format: omit it
     }
   }
   std::sort(sizes.begin(), sizes.end());

@@ -46,7 +46,7 @@ class Children {
     children_.push_back(child);
   }
 
-  // True if all ended well. The first that does not ends the others.
+  // True if all ranks succeeded. The first failure ends the others.
   bool wait() {
     bool ok = true;
     while (!children_.empty()) {

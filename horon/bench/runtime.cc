@@ -73,7 +73,7 @@ class Bench {
   }
 
  private:
-  // The slowest rank counts.
+  // The time of the slowest rank.
   double slowest(double seconds) {
     std::array<double, 1> value = {seconds};
     runtime_.world().all_reduce(view_of(value), {.op = ReduceOp::kMax});
@@ -127,7 +127,7 @@ class Bench {
         static_cast<double>(after.control_messages - before.control_messages) * per_step;
   }
 
-  // As many bytes over all ranks together, however many they are: 8 ranks bring one model each, 2
+  // The same number of bytes over all ranks together: 8 ranks have one model each, 2
   // ranks four. (One model of 2 ranks would fit into a large cache, and flatter them.)
   void same_traffic() {
     std::vector<TensorSpec> specs;
@@ -176,7 +176,7 @@ class Bench {
     return watch.seconds();
   }
 
-  // Where the caller has them, not in buckets of ours.
+  // In the caller's memory, not in our buckets.
   void thousand() {
     std::vector<std::vector<float>> data(1000, std::vector<float>(256, 1.0F));
     std::vector<TensorSpec> specs(1000);
@@ -186,7 +186,7 @@ class Bench {
       specs[i].count = 256;
       views.push_back(view_of(data[i]));
     }
-    runtime_.allocate_buckets(specs);  // a new list: the old one is forgotten
+    runtime_.allocate_buckets(specs);  // replaces the declared tensors
     std::vector<double> times;
     for (int round = 0; round < rounds_ + 3; ++round) {
       const double time = slowest(step(specs, views));

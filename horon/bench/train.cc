@@ -79,7 +79,7 @@ class Bench {
   void run() {
     const int rounds = options_.quick ? 8 : 30;
     const int cores = static_cast<int>(usable_cores().size());
-    // Two ranks of one thread; what two busy cores take from each other is in both.
+    // Two ranks of one thread each; both measurements include the contention of two busy cores.
     const auto scaling = measure_steadily(2, {{"what", "scaling"},
                                               {"model", "resnet_v1_50"},
                                               {"batch", 64},
@@ -117,7 +117,7 @@ class Bench {
   nlohmann::json summary = nlohmann::json::object();
 
  private:
-  static constexpr uint64_t kOverlapBucket = 8U << 20;  // the last bucket is what cannot overlap
+  static constexpr uint64_t kOverlapBucket = 8U << 20;  // only the last bucket cannot overlap
   static nlohmann::json on_gpu(nlohmann::json plan) {
     plan.update({{"model", "resnet_v1_50"},
                  {"batch", 128},
@@ -138,7 +138,7 @@ class Bench {
     return nlohmann::json::parse(file::read(out));
   }
 
-  // More rounds until the same thing measured twice is the same within half the margin.
+  // Repeats until two measurements of the same thing differ by less than half the margin.
   nlohmann::json measure_steadily(int ranks, const nlohmann::json& plan) {
     nlohmann::json times = measure(ranks, plan);
     for (int more = 0; more < kMostRepeats; ++more) {
@@ -151,7 +151,7 @@ class Bench {
     return times;
   }
 
-  // The ratio of medians; between which values it lies, and the same thing measured twice.
+  // The ratio of medians, its interval, and the ratio of two measurements of the same thing.
   void keep(const std::string& key, const nlohmann::json& times, const char* a, const char* b) {
     const std::string first = first_of(times);
     const Spread found = ratios_of(times, a, b);
@@ -176,7 +176,7 @@ class Bench {
     keep("ddp_scaling_efficiency_2", times, "alone", "together");
   }
 
-  static constexpr double kMargin = 0.03;  // that scaling is promised with
+  static constexpr double kMargin = 0.03;  // tolerance of the promised scaling
   static constexpr int kMostRepeats = 6;
   TrainOptions options_;
   const Say& say_;

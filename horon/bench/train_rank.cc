@@ -35,7 +35,7 @@ using train::TrainConfig;
 // A fixed batch of random images.
 struct FixedBatch {
   std::vector<float> pixels;
-  OwnedBuffer there;  // the same on a GPU
+  OwnedBuffer there;  // copy on the GPU
   std::vector<int64_t> labels;
   std::vector<uint64_t> numbers;
   FixedBatch(uint64_t count, const ModelShape& shape, const Accelerator& accelerator)
@@ -51,7 +51,7 @@ struct FixedBatch {
     there = accelerator.runtime->allocate(pixels.size(), DType::kF32, accelerator.device.index);
     accelerator.math->copy(there.view().data, pixels.data(), pixels.size() * sizeof(float));
   }
-  // Cut into logical shards.
+  // Splits the batch into logical shards.
   std::vector<Shard> shards(uint64_t parts) const {
     std::vector<Shard> all;
     const uint64_t each = pixels.size() / labels.size();
@@ -132,7 +132,7 @@ class WatchedSync final : public GradientSync {
       begun = trace_now();
     });
   }
-  // Before the score is waited for, which is behind the backward pass.
+  // Before waiting for the score, which is queued behind the backward pass.
   void end_backward() {
     watcher_.join();
     accelerator_.math->wait(marks_.back());
@@ -343,7 +343,8 @@ void run_train_steps(const std::string& text) {
   Communicator& comm = session.world();
   std::vector<int> all(static_cast<size_t>(comm.size()));
   std::iota(all.begin(), all.end(), 0);
-  const auto clock = comm.sub_communicator(all);  // for the barriers, apart from what is measured
+  const auto clock =
+      comm.sub_communicator(all);  // for barriers, separate from the measured operations
   nlohmann::json times;
   if (what == "input") {
     times = measure_input(plan, *clock);

@@ -118,7 +118,7 @@ Request item_of(Job& job, const horon_item* given, const NamedOptions& options, 
   switch (item.operation) {
     case HORON_ALL_REDUCE:
     case HORON_BROADCAST: {
-      require(!is_made, "an item of a group has nowhere to leave its result");
+      require(!is_made, "an item of a group has no output buffer");
       no_result(operation);
       Request request = item.operation == HORON_ALL_REDUCE ? Request::all_reduce(in, reduce)
                                                            : Request::broadcast(in, item.root);
@@ -167,7 +167,7 @@ void start_caller(const std::shared_ptr<Job>& job) {
   });
 }
 
-// Tells the descriptor, if there is one.
+// Signals the descriptor, if there is one.
 void announce(const std::weak_ptr<Job>& at, horon_handle handle) {
   const auto job = at.lock();
   if (!job) return;

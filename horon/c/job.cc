@@ -19,7 +19,7 @@ using Job = horon_session;
 
 // An operation that is in flight when a session is closed has this long to end.
 constexpr auto kFarewell = std::chrono::seconds(2);
-// At exit: how long calls on other threads may take to come back after that.
+// At exit: how long calls on other threads may take to return.
 constexpr auto kLastWait = std::chrono::seconds(1);
 
 // All sessions of the process. Never destroyed: threads may call while the process ends.
@@ -60,12 +60,12 @@ bool close(Job& job, Milliseconds last_wait) {
   job.closes = true;
   if (!job.changed.wait_for(lock, kFarewell, unused)) {
     lock.unlock();
-    job.session->world().give_up_on({job.topology.rank});  // the others learn of it, too
+    job.session->world().give_up_on({job.topology.rank});  // other ranks get an error, too
     lock.lock();
     if (!job.changed.wait_for(lock, last_wait, unused)) return false;
   }
   lock.unlock();
-  job.session.reset();  // a call that has just come back may hold the rest for a moment
+  job.session.reset();  // a call that has just returned may hold the rest for a moment
   job.calls.close();
   if (job.caller.get_id() == std::this_thread::get_id()) {
     job.caller.detach();
@@ -75,7 +75,7 @@ bool close(Job& job, Milliseconds last_wait) {
   return true;
 }
 
-// Sessions that nobody closed.
+// Sessions that were not closed.
 void close_at_exit() {
   try {
     while (true) {
@@ -90,7 +90,7 @@ void close_at_exit() {
       if (!close(*job, kLastWait))
         new std::shared_ptr<Job>(job);  // somebody is still in there: the system frees it
     }
-  } catch (const std::exception&) {  // nobody is left who could be told
+  } catch (const std::exception&) {  // no caller is left to report to
   }
 }
 
@@ -265,7 +265,7 @@ horon_session* open_session(const horon_session_options* options, bool is_defaul
     if (is_default) all.by_default = key;
     all.open[key] = std::move(job);
   }
-  // Each time, so that it comes before the exit handlers of all that was started above.
+  // Each time, so that it runs before the exit handlers of everything started above.
   std::atexit(close_at_exit);
   return key;
 }

@@ -25,7 +25,7 @@
 namespace horon::cli {
 namespace {
 
-// What is said while it is measured.
+// Prints a line during the measurement.
 void say(const std::string& line) { std::cout << line << "\n" << std::flush; }
 
 void keep(const std::string& path, const bench::Results& measured) {
@@ -84,7 +84,7 @@ void run_all_reduce(const AllReduceFlags& flags, const Globals& globals) {
   refuse_unread(globals, bench::contenders_of(flags));
   const auto jobs = bench::prepare_all_reduce(
       flags, job_settings, ranks, [](const std::string& line) { std::cerr << line << "\n"; });
-  say(bench::describe(bench::this_machine()));  // from here on nobody erred
+  say(bench::describe(bench::this_machine()));  // from here on errors are not the user's
   std::vector<bench::BenchPoint> points;
   for (const bench::AllReduceJob& job : jobs)
     for (const bench::BenchPoint& point : bench::run_all_reduce(job)) points.push_back(point);
@@ -211,7 +211,8 @@ void add_train(CLI::App& bench, Globals& globals) {
   train->callback([flags, &globals] {
     globals.export_to_ranks();
     bench::check_peers(flags->peers, flags->peer_script);
-    train::open_trainer(part_folders(globals.job_settings().text("parts")));  // missing: said once
+    train::open_trainer(part_folders(
+        globals.job_settings().text("parts")));  // reports a missing part once, before ranks start
     check_writable(flags->json);
     keep(flags->json, bench::run_train(*flags, say));
   });

@@ -25,7 +25,7 @@
 namespace horon::cli {
 namespace {
 
-// The flags that say which data set.
+// The flags that select a data set.
 struct Source {
   DatasetRequest request;
   int threads = static_cast<int>(usable_cores().size());

@@ -20,7 +20,7 @@ int fail(const std::string& what, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// CLI11 would only say that a command is missing. Returns the words of the command: "bench launch".
+// CLI11 would only report a missing command. Returns the words of the command: "bench launch".
 std::string check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   const std::string flag = arguments.front().substr(0, arguments.front().find('='));
   require(!flag.starts_with('-') || app.get_option_no_throw(flag) != nullptr,
@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
     } else {
       spell_words(app, arguments);
     }
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 expects reverse order
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     // 0: --help or --version, printed by CLI11.

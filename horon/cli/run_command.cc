@@ -78,7 +78,7 @@ std::vector<launch::Host> find_hosts(const RunFlags& flags) {
   if (!flags.hosts.empty()) return launch::parse_hosts(flags.hosts);
   if (!flags.hostfile.empty())
     return launch::parse_hostfile(read_named_file("--hostfile", flags.hostfile), flags.hostfile);
-  // This host: a slot for each GPU or core, and as many more as were asked for.
+  // This host: one slot per GPU or core, and more if more ranks were requested.
   const int gpus = count_gpus();
   const int slots = gpus > 0 ? gpus : static_cast<int>(usable_cores().size());
   return {{"localhost", flags.ranks > 0 ? flags.ranks : slots}};
@@ -133,7 +133,7 @@ JobSettings settings_of_ranks(const launch::JobPlan& plan) {
   return JobSettings::resolve({}, lookup, "");
 }
 
-// What every rank would say, said once.
+// Errors that every rank would report, reported once.
 void check_backend(const JobSettings& job_settings, const launch::JobPlan& plan, bool through_mpi) {
   const std::string& backend = job_settings.text("backend");
   const bool one_host = plan.hosts.size() == 1 || !job_settings.text("host_id").empty();
@@ -159,7 +159,7 @@ void check_backend(const JobSettings& job_settings, const launch::JobPlan& plan,
   if (!here) return;
   const std::vector<std::string> folders = part_folders(job_settings.text("parts"));
   Part::open("nccl", folders);
-  // Asked only where the driver will say no: we shall fork.
+  // Called only where the driver fails, because this process forks later.
   if (!has_gpu()) open_cuda_runtime(folders);
 }
 
@@ -176,7 +176,7 @@ void check_flags(const RunFlags& flags, const Globals& globals) {
     require(path.empty() || fs::exists(path), fmt::format("{}: there is no file {}", flag, path));
 }
 
-// Variables that nobody reads and that look like settings.
+// Variables that look like settings but are read by nothing.
 std::vector<std::string> near_misses() {
   std::vector<std::string> known;
   for (const Setting& setting : setting_table())

@@ -71,7 +71,7 @@ std::string first_name(const OldFlag& flag) {
   return names.substr(0, names.find(','));
 }
 
-// A word of the command line: a flag and the value that stands in the same word.
+// A word of the command line: a flag and its value in the same word.
 struct Word {
   std::string name;
   std::optional<std::string> value;
@@ -122,7 +122,7 @@ std::optional<bool> read_switch(std::string value) {
   return std::nullopt;
 }
 
-// "section" and "name" of a configuration file as the flag that it means.
+// The flag for "section" and "name" of a configuration file.
 std::string flag_of(const std::string& section, const std::string& name) {
   if (section == "autotune" || section == "stall-check")
     return name == "enabled" ? "--" + section : "--" + section + "-" + name;

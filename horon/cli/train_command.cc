@@ -35,7 +35,7 @@ constexpr const char* kEvaluateExamples =
     "  horon evaluate --model_dir run1           the newest checkpoint\n"
     "  horon run -np 4 horon evaluate --checkpoint_path run1/best/ckpt-00000790";
 
-// Flags that nobody knows, and those of other programs: the table has an answer.
+// Unknown flags and those of other programs: the table of settings has the error message.
 void refuse_extras(const CLI::App& command) {
   for (const std::string& extra : command.remaining()) {
     if (!extra.starts_with("--")) throw UsageError(fmt::format("'{}' was not expected", extra));

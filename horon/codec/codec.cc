@@ -76,7 +76,7 @@ __attribute__((target("avx,f16c"))) size_t widen_f16_fast(const uint16_t* in, fl
   }
   return i;
 }
-// By the processor's own answer: not every compiler's __builtin_cpu_supports knows this name.
+// Asks the processor (cpuid): not every compiler's __builtin_cpu_supports has this name.
 bool has_f16c() {
   static const bool kHas = [] {
     unsigned a = 0;
@@ -130,7 +130,7 @@ class SixteenBits final : public Codec {
   bool brain_;
 };
 
-// What the inner codec loses comes back with the next step's numbers of the same tensor.
+// Adds what the inner codec loses to the next step's values of the same tensor.
 class Feedback final : public Codec {
  public:
   explicit Feedback(std::unique_ptr<Codec> inner)
@@ -138,7 +138,7 @@ class Feedback final : public Codec {
   std::string name() const override { return inner_->name() + std::string(kFeedback); }
   bool is_dense() const override { return inner_->is_dense(); }
   DType wire_dtype() const override { return inner_->wire_dtype(); }
-  // The inner one's come first: it finds them where it would without us.
+  // The inner codec's arrays come first, at the positions that it expects.
   std::vector<std::string> state() const override {
     std::vector<std::string> names = inner_->state();
     names.emplace_back("lost");
@@ -204,7 +204,7 @@ class Feedback final : public Codec {
 
   std::unique_ptr<Codec> inner_;
   size_t own_;                // which array of a segment's state is ours
-  std::vector<float> whole_;  // with what was lost before
+  std::vector<float> whole_;  // including earlier compression errors
   std::vector<float> kept_;
 };
 

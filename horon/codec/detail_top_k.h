@@ -8,7 +8,7 @@
 #include "horon/base/error.h"
 #include "horon/codec/codec.h"
 
-// Sparse codecs for tests: the largest numbers of each tensor, each as its place and value. An
+// Sparse codecs for tests: the largest numbers of each tensor, each as its index and value. An
 // encoding has exactly as many as the segments and their steps say.
 namespace horon {
 
@@ -33,26 +33,26 @@ class TopK : public Codec {
       for (size_t i = 0; i < kept_of(segment); ++i, wire = wire.subspan(sizeof(Entry))) {
         Entry entry;
         std::memcpy(&entry, wire.data(), sizeof(Entry));
-        if (entry.place >= segment.count) throw Error(name() + ": no such place", ExitCode::kPeer);
-        out[segment.offset + entry.place] += entry.value;
+        if (entry.index >= segment.count) throw Error(name() + ": no such index", ExitCode::kPeer);
+        out[segment.offset + entry.index] += entry.value;
       }
     }
   }
 
  protected:
   struct Entry {
-    uint32_t place;  // in the tensor
+    uint32_t index;  // in the tensor
     float value;
   };
   virtual size_t kept_of(const Segment& segment) const = 0;
 
-  // Places of the largest, the lower ones first among equals.
+  // Indices of the largest, the lower ones first among equals.
   std::vector<uint32_t> largest(const float* values, const Segment& segment) const {
     std::vector<uint32_t> order(segment.count);
     std::iota(order.begin(), order.end(), 0U);
     const auto kept = static_cast<ptrdiff_t>(kept_of(segment));
-    const auto size = [&](uint32_t place) {
-      return std::isnan(values[place]) ? INFINITY : std::abs(values[place]);
+    const auto size = [&](uint32_t index) {
+      return std::isnan(values[index]) ? INFINITY : std::abs(values[index]);
     };
     std::partial_sort(
         order.begin(), order.begin() + kept, order.end(),
@@ -60,8 +60,8 @@ class TopK : public Codec {
     order.resize(kept_of(segment));
     return order;
   }
-  static void put(std::span<std::byte>& out, uint32_t place, float value) {
-    const Entry entry{place, value};
+  static void put(std::span<std::byte>& out, uint32_t index, float value) {
+    const Entry entry{index, value};
     std::memcpy(out.data(), &entry, sizeof(Entry));
     out = out.subspan(sizeof(Entry));
   }
@@ -74,7 +74,7 @@ class TopQuarter final : public TopK {
   size_t encode(std::span<const float> in, Segments segments, std::span<std::byte> out) override {
     for (const Segment& segment : segments) {
       const float* values = in.data() + segment.offset;
-      for (const uint32_t place : largest(values, segment)) put(out, place, values[place]);
+      for (const uint32_t index : largest(values, segment)) put(out, index, values[index]);
     }
     return max_bytes(in.size(), segments);
   }
@@ -102,9 +102,9 @@ class SmallDgc final : public TopK {
         u[i] = 0.5F * u[i] + gradient;
         v[i] += u[i];
       }
-      for (const uint32_t place : largest(v.data(), segment)) {
-        put(out, place, v[place]);
-        u[place] = v[place] = 0.0F;
+      for (const uint32_t index : largest(v.data(), segment)) {
+        put(out, index, v[index]);
+        u[index] = v[index] = 0.0F;
       }
     }
     return max_bytes(in.size(), segments);

@@ -34,13 +34,13 @@ std::unique_ptr<Communicator> connect(const BootstrapInfo& info) {
                    ? host_identity(process_env("HORON_AGENT_ID").value_or(""))
                    : info.job_settings.text("host_id");
   const RankLocation mine{setup.host, usable_gpus(info.job_settings, info.device.get())};
-  std::vector<RankLocation> places(static_cast<size_t>(info.size), mine);
+  std::vector<RankLocation> locations(static_cast<size_t>(info.size), mine);
   if (setup.store && info.size > 1)
-    places = meet(info.rank, info.size, info.job_settings, *setup.store, mine);
+    locations = meet(info.rank, info.size, info.job_settings, *setup.store, mine);
   std::vector<std::string> hosts;
-  for (const RankLocation& place : places) {
-    hosts.push_back(place.host);
-    setup.gpus.push_back(place.gpus);
+  for (const RankLocation& location : locations) {
+    hosts.push_back(location.host);
+    setup.gpus.push_back(location.gpus);
   }
   setup.topology = make_topology(info.rank, hosts);
   std::shared_ptr<Backend> backend = make_backend(name, setup);

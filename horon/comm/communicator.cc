@@ -19,7 +19,7 @@ struct Communicator::Job {
   Topology topology;
   Settings settings;
   std::mutex mutex;                           // guards made
-  std::map<std::vector<int>, uint64_t> made;  // how many groups of these ranks there were
+  std::map<std::vector<int>, uint64_t> made;  // number of earlier sub-communicators of these ranks
 
   // The same on all members without a word between them.
   uint64_t next_id(const std::vector<int>& members) {

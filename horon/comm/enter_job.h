@@ -28,6 +28,9 @@ struct Membership {
 // hand. Without our launcher rank 0 serves the store and returns when all ranks have connected.
 // Throws UsageError for invalid variables, Error with exit code 16 without the job's secret,
 // TimeoutError naming the ranks that did not connect within start_timeout.
+//
+//   const Membership membership = enter_job(settings);  // programs usually create a Session
+//   instead const auto comm = make_communicator(bootstrap_info(membership, settings));
 Membership enter_job(const JobSettings& job_settings, const EnvLookup& env = process_env);
 
 // The arguments of make_communicator for this process.

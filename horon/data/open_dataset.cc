@@ -49,7 +49,7 @@ const Registry<Entry>& all_datasets() {
 
 constexpr uint64_t kSplitStream = 0x73706c6974ULL;
 
-// The first so many of a fixed random order: the same on every rank and in every run.
+// The first `count` samples in a fixed random order: the same on every rank and in every run.
 std::shared_ptr<Dataset> cut_validation(const std::shared_ptr<Dataset>& train, uint64_t count,
                                         bool validation) {
   if (count >= train->size())

@@ -67,8 +67,8 @@ struct BatchPart {
   Range global;               // positions in the epoch that all ranks together read
   std::vector<Range> shards;  // of this rank: ranges of positions, one per logical shard
   Position after;
-  uint64_t count()
-      const;  // samples of this rank; its weight in the average is count / global.size()
+  // Samples of this rank; its weight in the average is count() / global.size().
+  uint64_t count() const;
 };
 
 // How an epoch is split into batches, and batches into shards.
@@ -82,13 +82,18 @@ struct BatchOptions {
 };
 // The batch at `position` for rank `rank` of `ranks`. Every sample of an epoch occurs exactly once;
 // the last batch may be short. UsageError for a batch of 0, or more ranks than shards.
+//
+//   const auto order = make_epoch_order(options.samples, {}, epoch, {.seed = 1});
+//   const BatchPart part = plan_batch(position, options, rank, ranks);
+//   for (const Range& shard : part.shards)
+//     for (uint64_t i = shard.first; i < shard.last; ++i) read(order->at(i));
 BatchPart plan_batch(const Position& position, const BatchOptions& options, int rank, int ranks);
 uint64_t batches_in_epoch(const BatchOptions& options);
 
 // How other programs distribute samples, for comparison.
 enum class SplitMethod { kGlobal, kSplitSteps, kSplitEpochs, kFixedShard };
-SplitMethod parse_split_method(
-    const std::string& name);  // global, split_steps, split_epochs, fixed_shard
+// "global", "split_steps", "split_epochs" or "fixed_shard"; UsageError for another name.
+SplitMethod parse_split_method(const std::string& name);
 std::vector<std::string> split_method_names();
 // The samples that a rank reads in an epoch, in order.
 std::vector<uint64_t> samples_of_rank(SplitMethod way, const BatchOptions& options, uint64_t epoch,

@@ -21,7 +21,7 @@ void for_blocks(const Range& range, uint64_t block, int threads,
            first = next.fetch_add(block))
         body({first, std::min(first + block, range.last)});
     } catch (...) {
-      next = range.last;  // the others come to an end
+      next = range.last;  // the other threads find nothing left
       const std::lock_guard lock(mutex);
       if (!failed) failed = std::current_exception();
     }

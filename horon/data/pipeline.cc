@@ -61,7 +61,7 @@ struct Pipeline::State {
 
   mutable std::mutex mutex;                // guards all below
   std::condition_variable work;            // for threads: a slot to fill, or the end
-  std::condition_variable ready;           // for next(), and for whoever waits for free slots
+  std::condition_variable ready;           // for next(), and for threads that wait for free slots
   std::deque<std::shared_ptr<Slot>> line;  // planned, in order
   std::vector<std::shared_ptr<Slot>> free;
   Position planned;
@@ -253,10 +253,10 @@ Pipeline::Pipeline(const PipelineOptions& options) : state_(std::make_shared<Sta
   state.chunks = options.dataset->chunks();
   state.planned = options.start;
   state.sample_bytes = bytes_of_sample(options.recipe, options.form);
-  BatchOptions most = state.batching;  // of the longest batch; nobody has more of it than rank 0
+  BatchOptions most = state.batching;  // of the longest batch; rank 0 has the largest part
   most.batch += options.smallest - std::min<uint64_t>(options.smallest, 1);
   most.drops_remainder = false;
-  plan_batch({}, state.batching, 0, options.ranks);  // mistakes are said now
+  plan_batch({}, state.batching, 0, options.ranks);  // reports invalid options now
   state.largest = plan_batch({}, most, 0, options.ranks).count();
   const DType dtype = dtype_of_pixels(options.form.type);
   const uint64_t elements = state.largest * state.sample_bytes / size_of(dtype);
@@ -332,8 +332,8 @@ std::optional<Batch> Pipeline::next() {
   batch.global_count = slot->part.global.size();
   batch.epoch = slot->epoch;
   batch.after = slot->part.after;
-  // The memory comes back when the batch is gone, wherever that is; the pipeline may be gone by
-  // then.
+  // The memory is returned when the batch is destroyed, on any thread; the pipeline may be
+  // destroyed by then.
   const std::weak_ptr<State> back = state_;
   batch.holds = std::shared_ptr<void>(slot.get(), [back, slot](void*) {
     if (const auto alive = back.lock()) {

@@ -29,6 +29,9 @@ struct VerifyReport {
   std::vector<std::string> problems;  // the first 20
 };
 // Reads and decodes everything, with checksums.
+//
+//   const VerifyReport report = verify_dataset(*set, 4, [](uint64_t, uint64_t) {});
+//   for (const std::string& problem : report.problems) std::puts(problem.c_str());
 VerifyReport verify_dataset(const Dataset& set, int threads,
                             const std::function<void(uint64_t done, uint64_t total)>& progress);
 

@@ -47,7 +47,7 @@ std::string below(const std::string& folder, const std::string& path) {
 void copy(const std::string& from, const std::string& to, const CopyOptions& options) {
   const auto source = open(from);
   const auto info = stat(from);
-  // Without a time nobody can say whether it is still the same file.
+  // Without a modification time it is unknown whether it is still the same file.
   const bool known = info && info->modified_ns > 0;
   const std::string identity =
       known ? fmt::format("{} {} {}", from, source->size(), info->modified_ns) : "";

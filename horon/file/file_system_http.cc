@@ -17,7 +17,7 @@ using Piece = std::function<void(std::span<const std::byte>)>;
 
 struct Answer {
   long status = 0;
-  int64_t length = -1;  // of the whole file; -1: the server does not say
+  int64_t length = -1;  // of the whole file; -1: unknown
   int64_t modified = -1;
 };
 
@@ -57,7 +57,7 @@ size_t on_bytes(char* data, size_t, size_t count, void* user) {
   const size_t skipped = std::min<uint64_t>(sink.skip, bytes.size());
   sink.skip -= skipped;
   bytes = bytes.subspan(skipped);
-  const bool more = bytes.size() > sink.left;  // than anybody wants
+  const bool more = bytes.size() > sink.left;  // more than requested
   bytes = bytes.first(std::min<uint64_t>(bytes.size(), sink.left));
   try {
     if (!bytes.empty()) (*sink.piece)(bytes);

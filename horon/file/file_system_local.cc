@@ -52,7 +52,7 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& path
   }
 }
 
-// Fewer than asked for only at the end; negative: errno says why.
+// Fewer bytes than requested only at the end; negative: see errno.
 ssize_t read_fully(int fd, uint64_t offset, std::span<std::byte> out) {
   size_t got = 0;
   while (got < out.size()) {
@@ -154,7 +154,7 @@ class BlockSums {
   uint64_t in_block_ = 0;
 };
 
-// Temporary beside the target, fsync, rename, fsync of the folder.
+// Writes a temporary file beside the target; then fsync, rename, fsync of the folder.
 class LocalWriter final : public WritableFile {
  public:
   LocalWriter(const std::string& path, const CreateOptions& options, uint64_t& already)

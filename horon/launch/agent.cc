@@ -27,7 +27,8 @@ namespace horon::launch {
 namespace {
 
 constexpr auto kLastWords = std::chrono::seconds(2);  // between TERM and KILL without a launcher
-constexpr auto kSilence = std::chrono::seconds(30);   // a launcher that says nothing is gone
+constexpr auto kSilence =
+    std::chrono::seconds(30);          // a launcher that sends nothing for this long is gone
 constexpr size_t kBacklog = 1U << 20;  // of output that the launcher has not taken yet
 
 constexpr int kNotStarted = static_cast<int>(ExitCode::kLaunch) << 8;  // as waitpid gives it
@@ -90,7 +91,7 @@ class Agent {
     if (const auto* start = std::get_if<StartRanks>(&message)) {
       try {
         start_ranks(*start);
-      } catch (const Error& error) {  // no room for the secret: nobody was started
+      } catch (const Error& error) {  // the secret cannot be stored: no rank was started
         for (const RankPlacement& placement : start->placements)
           say(RankEnded{placement.rank, kNotStarted, error.what()});
       }
@@ -159,7 +160,7 @@ class Agent {
     }
   }
 
-  // Every process of a rank's group gets it, once.
+  // Every process in a rank's process group gets the signal, once.
   void signal_ranks(int signal) {
     for (const auto& [number, rank] : ranks_) {
       if (rank.pid > 0) kill(-rank.pid, signal);
@@ -173,7 +174,7 @@ class Agent {
     }
   }
 
-  // Nobody is there to tell us anything any more.
+  // The launcher is gone: no message can arrive any more.
   void leave() {
     if (leaving_) return;
     leaving_ = true;
@@ -205,7 +206,7 @@ class Agent {
 
   void on_end(int number, Rank& rank, int status) {
     rank.pid = -1;
-    // What it wrote is in the pipes; a child that it left behind may go on writing for ever.
+    // Its output is in the pipes; a child that it left behind may continue to write without end.
     for (Fd* pipe : {&rank.out, &rank.err}) {
       int left = 0;
       if (*pipe) ioctl(pipe->get(), FIONREAD, &left);
@@ -216,7 +217,7 @@ class Agent {
     say(RankEnded{number, status, ""});
   }
 
-  // Passes on what is there; false when there is nothing more.
+  // Forwards available output; false at its end.
   bool relay(int number, int fd) {
     char piece[kPiece];
     const ssize_t got = read(fd, piece, sizeof(piece));
@@ -232,7 +233,7 @@ class Agent {
     return true;
   }
 
-  // A launcher whose terminal is stuck holds up the ranks that write, and nobody's memory fills.
+  // If the launcher's terminal is stuck, ranks that write block; no memory fills up.
   void hold_output(bool hold) {
     if (held_ == hold) return;
     held_ = hold;

@@ -27,12 +27,12 @@ namespace {
 constexpr auto kPing = std::chrono::seconds(5);
 constexpr auto kFarewell = std::chrono::seconds(4);  // for agents to clean up
 constexpr auto kBriefly = std::chrono::seconds(1);   // the same, for agents without ranks
-// For the rank that a witness has lost, to say why and end by itself.
+// Time for the rank that a witness has lost to report its own error and end.
 constexpr auto kHearOut = std::chrono::seconds(2);
 
 class Launcher {
  public:
-  // Agents of this host are forks: they come before anything that a fork should not have.
+  // Agents of this host are forks: they start before anything that a fork should not inherit.
   explicit Launcher(const JobPlan& plan) : plan_(plan) {
     const std::vector<bool> local = find_local_hosts();
     // A launcher that sleeps would be taken for dead by the agents of other hosts.
@@ -131,7 +131,7 @@ class Launcher {
     if (ready_.size() + lost_.size() == links_.size()) start_all();
   }
 
-  // The other host came to us, or we to it: the address that this took is where it will find us.
+  // The address that this connection uses is one at which the other host reaches us.
   void reach_from(const HostLink& link, const std::string& ssh_connection) {
     std::istringstream words(ssh_connection);
     std::string ours;
@@ -313,7 +313,7 @@ class Launcher {
       const RankFailure& culprit = choose_culprit(failures_);
       output_->say("horon run: " + describe_failure(culprit));
       auto lines = output_->last_lines(culprit.rank);
-      if (is_misuse(culprit) && lines.size() == 1) lines.clear();  // it stands right above
+      if (is_misuse(culprit) && lines.size() == 1) lines.clear();  // it was printed just above
       if (!lines.empty()) output_->say("  its last lines on stderr:");
       for (const std::string& line : lines) output_->say("    " + line);
       return exit_status(culprit.status);

@@ -41,8 +41,7 @@ class MpiJob {
     what.folder = plan.folder;
     what.out = out_write.get();
     what.err = err_write.get();
-    what.death_signal =
-        SIGTERM;  // mpirun ends its ranks when it is asked to, not when it is killed
+    what.death_signal = SIGTERM;  // mpirun ends its ranks on SIGTERM, not on SIGKILL
     pid_ = spawn(what);
   }
 
@@ -265,7 +264,7 @@ int run_mpi_job(const JobPlan& plan, const MpiStart& start) {
 int become_mpi_rank(const std::vector<std::string>& command,
                     const std::vector<int>& ranks_of_hosts) {
   require(!command.empty(), "mpi-rank: no program");
-  // An mpirun that is told to end while it starts its ranks can leave them behind.
+  // An mpirun that is terminated while it starts its ranks can leave them behind.
   const pid_t mpirun = getppid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != mpirun)

@@ -64,7 +64,7 @@ std::vector<std::string> LineCutter::feed(std::string_view bytes, Clock::time_po
     bytes.remove_prefix(end + 1);
   }
   if (!lines.empty()) shown_ = now;
-  // A carriage that was last may be half of a line's end; what lies before it was looked at before.
+  // A final carriage return may be half of a line's end; the text before it was examined earlier.
   const size_t from = buffer_.empty() ? 0 : buffer_.size() - 1;
   buffer_.append(bytes);
   if (buffer_.empty()) return lines;
@@ -72,7 +72,7 @@ std::vector<std::string> LineCutter::feed(std::string_view bytes, Clock::time_po
   const size_t carriage = at == bytes.npos ? 0 : from + at;
   if (carriage == 0) return lines;
   if (bars_) {
-    buffer_.erase(0, carriage);  // the carriage says that it is a bar
+    buffer_.erase(0, carriage);  // a carriage return marks a bar
     return lines;
   }
   const size_t before = buffer_.rfind('\r', carriage - 1);
@@ -170,7 +170,7 @@ struct Output::Impl {
     put(fd, std::move(text));
   }
 
-  // Whether another rank said so, as its last word perhaps.
+  // Whether another rank printed this line, perhaps as its last.
   bool is_repeated(const std::string& line) {
     if (!line.starts_with(kErrorMark) || line.size() > kLongLine) return false;
     if (errors.contains(line)) return true;
@@ -237,7 +237,7 @@ struct Output::Impl {
 
   void run() {
     while (const auto piece = queue.pop()) {
-      write_all(piece->fd, piece->bytes);  // nobody reads any more: the ranks go on all the same
+      write_all(piece->fd, piece->bytes);  // no reader is left; the ranks continue
       const size_t before = queued.fetch_sub(piece->bytes.size());
       if (before > kFull / 2 && before - piece->bytes.size() <= kFull / 2) on_drained();
     }

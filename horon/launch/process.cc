@@ -48,7 +48,7 @@ void bind_to(const std::vector<int>& cores) {
   sched_setaffinity(0, sizeof(set), &set);  // refused: the program runs anywhere, as well
 }
 
-// In the child, between fork and exec. What fails is told through `report`.
+// In the child, between fork and exec. Errors are sent through `report`.
 [[noreturn]] void become(const Spawn& what, const std::vector<char*>& argv,
                          const std::vector<char*>& env, pid_t parent, int report) {
   const auto fail = [&](char stage) {
@@ -60,7 +60,7 @@ void bind_to(const std::vector<int>& cores) {
   };
   setsid();
   prctl(PR_SET_PDEATHSIG, what.death_signal);
-  if (getppid() != parent) _exit(127);  // it ended before we asked
+  if (getppid() != parent) _exit(127);  // the parent ended before prctl()
   default_signals();
   const int in = what.in >= 0 ? what.in : open("/dev/null", O_RDONLY);
   dup2(in, STDIN_FILENO);
@@ -194,7 +194,7 @@ bool end_descendants() {
     }
     if (!any) return true;
     if (deadline.passed()) return false;
-    // Ended processes appear as our children in a moment; there is nothing to wait on before that.
+    // Ended processes become our children shortly; before that they cannot be waited for.
     std::this_thread::sleep_for(Milliseconds(2));
   }
 }

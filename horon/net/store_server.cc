@@ -15,7 +15,7 @@
 namespace horon {
 
 // How far a connection has come; each stage has its own list, oldest first.
-enum class Stage { kStranger, kHalfOpen, kMember };
+enum class Stage { kUnauthenticated, kHalfOpen, kMember };
 
 class StoreServer::Impl {
  public:
@@ -26,7 +26,7 @@ class StoreServer::Impl {
   }
 
   ~Impl() {
-    for (Stage stage : {Stage::kStranger, Stage::kHalfOpen, Stage::kMember}) {
+    for (Stage stage : {Stage::kUnauthenticated, Stage::kHalfOpen, Stage::kMember}) {
       while (!list(stage).empty()) drop(*list(stage).front());
     }
     for (const Fd& listener : listeners_) loop_.forget(listener.get());
@@ -69,7 +69,7 @@ class StoreServer::Impl {
     TlsSession tls;
     FrameReader frames;
     std::string out;  // not yet taken by the kernel
-    Stage stage = Stage::kStranger;
+    Stage stage = Stage::kUnauthenticated;
     EventLoop::Timer handshake = 0;
     std::optional<StoreRequest> pending;  // a get that waits for `missing`
     std::string missing;
@@ -79,7 +79,7 @@ class StoreServer::Impl {
   using List = std::list<std::shared_ptr<Connection>>;
 
   List& list(Stage stage) {
-    if (stage == Stage::kStranger) return strangers_;
+    if (stage == Stage::kUnauthenticated) return unauthenticated_;
     return stage == Stage::kHalfOpen ? half_open_ : members_;
   }
 
@@ -87,8 +87,8 @@ class StoreServer::Impl {
     for (int i = 0; i < 64; ++i) {
       bool busy = false;
       Fd socket = accept_from(listener, &busy);
-      if (busy && !strangers_.empty()) {  // no descriptor left: drop an unauthenticated one
-        refuse(*strangers_.front(), "out of descriptors");
+      if (busy && !unauthenticated_.empty()) {  // no descriptor left: drop an unauthenticated one
+        refuse(*unauthenticated_.front(), "out of descriptors");
         continue;
       }
       if (busy) pause();
@@ -109,14 +109,14 @@ class StoreServer::Impl {
   void greet(Fd socket) {
     auto connection = std::make_shared<Connection>(std::move(socket), secret_);
     Connection& peer = *connection;
-    strangers_.push_back(connection);
-    peer.place = std::prev(strangers_.end());
+    unauthenticated_.push_back(connection);
+    peer.place = std::prev(unauthenticated_.end());
     peer.handshake = loop_.after(options_.handshake_timeout,
                                  [this, &peer] { refuse(peer, "silent for too long"); });
     loop_.watch(peer.fd.get(), EPOLLIN,
                 [this, connection](uint32_t events) { on_event(connection, events); });
-    if (strangers_.size() > options_.max_unauthenticated)
-      refuse(*strangers_.front(), "too many unauthenticated connections");
+    if (unauthenticated_.size() > options_.max_unauthenticated)
+      refuse(*unauthenticated_.front(), "too many unauthenticated connections");
   }
 
   void move_to(Connection& peer, Stage stage) {
@@ -153,7 +153,8 @@ class StoreServer::Impl {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return let_go(peer);
     peer.tls.feed({piece, static_cast<size_t>(got)});
-    if (peer.stage == Stage::kStranger && peer.tls.is_half_open()) move_to(peer, Stage::kHalfOpen);
+    if (peer.stage == Stage::kUnauthenticated && peer.tls.is_half_open())
+      move_to(peer, Stage::kHalfOpen);
     if (!peer.fd) return;
     if (peer.stage == Stage::kHalfOpen && peer.tls.is_open()) {
       move_to(peer, Stage::kMember);
@@ -266,7 +267,7 @@ class StoreServer::Impl {
   // was unauthenticated: ranks die on their way in, too.
   void let_go(Connection& peer) {
     const bool said_nothing = peer.tls.room() == TlsSession::kMaxUnproven;
-    if (peer.stage == Stage::kStranger && !said_nothing) return refuse(peer, "left");
+    if (peer.stage == Stage::kUnauthenticated && !said_nothing) return refuse(peer, "left");
     drop(peer);
   }
 
@@ -308,7 +309,7 @@ class StoreServer::Impl {
   std::vector<Fd> listeners_;
   std::vector<Endpoint> endpoints_;
   StoreTable table_;
-  List strangers_;
+  List unauthenticated_;
   List half_open_;
   List members_;
   std::multimap<std::string, Connection*> waiting_;

@@ -112,7 +112,7 @@ class DeviceOptimizer final : public Optimizer {
   }
 
  private:
-  // Where gradients lie changes when the ranks meet anew.
+  // Gradients move when the session is renewed.
   void keep_table(std::span<const Slice> slices) {
     if (table_ && slices.data() == slices_.data() && slices.size() == slices_.size()) return;
     std::vector<DeviceMath::Segment> segments;
@@ -128,7 +128,7 @@ class DeviceOptimizer final : public Optimizer {
   const OptimizerRow<F>& row_;
   UpdateRule rule_;
   Accelerator accelerator_;
-  std::span<const Slice> slices_;  // that the table was made of
+  std::span<const Slice> slices_;  // that the table was made from
   std::unique_ptr<DeviceMath::Table> table_;
   std::array<OwnedBuffer, F::kArrays> arrays_;
 };

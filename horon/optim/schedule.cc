@@ -114,7 +114,7 @@ double Schedule::at(double epoch) const {
     return stages_.back().to;
   }
   if (epoch < warmup_) return between(start_, rate_, epoch / warmup_, warms_exponentially_);
-  // What is left after the warm-up is the whole of the decay.
+  // The decay covers all epochs after the warm-up.
   const double fraction =
       epochs_ > warmup_ ? std::clamp((epoch - warmup_) / (epochs_ - warmup_), 0.0, 1.0) : 1.0;
   if (shape_ == RateShape::kCosine)

@@ -10,7 +10,7 @@ namespace horon::report {
 namespace {
 
 struct Curve {
-  const char* number;  // of events
+  const char* number;  // as named in events
   const char* name;
 };
 using Points = std::map<double, double>;  // by epoch

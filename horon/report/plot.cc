@@ -54,7 +54,7 @@ class Frame {
     return kHeight - kBottom -
            (scale(value) - y_.low) / (y_.high - y_.low) * (kHeight - kTop - kBottom);
   }
-  // Values at which a line is drawn across, and along.
+  // Values of the horizontal and the vertical grid lines.
   std::vector<double> y_values() const {
     std::vector<double> values;
     for (double at = y_.low; at <= y_.high + step_ / 2; at += step_)
@@ -71,7 +71,7 @@ class Frame {
 
  private:
   double scale(double value) const { return linear_ ? value : std::log10(value); }
-  // 1, 2 or 5 times a power of ten: at most eight of them.
+  // At most eight, each 1, 2 or 5 times a power of ten.
   static double step_for(double length) {
     if (!(length > 0)) return 1;
     const double decade = std::pow(10, std::floor(std::log10(length)));
@@ -146,7 +146,7 @@ std::string draw_svg(const Plot& plot) {
       "fill=\"white\"/>\n",
       kWidth, kHeight);
   svg += draw_axes(plot, frame);
-  // Names at the right end of the lines, moved apart where they would overlap.
+  // Labels at the right end of the curves, moved apart where they would overlap.
   std::vector<std::pair<double, size_t>> labels;
   for (size_t i = 0; i < plot.series.size(); ++i) {
     if (plot.series[i].points.empty()) continue;

@@ -39,7 +39,7 @@ BucketPacker::Packed BucketPacker::pack(const std::vector<Submission>& items, co
   Packed packed;
   packed.layout = plan.buckets()[static_cast<size_t>(bucket)];
   // Only the bucket's own memory counts as "in place": between tensors that merely happen to lie at
-  // these distances there is memory that belongs to somebody else.
+  // these distances there is memory of other owners.
   packed.whole = memory_of(plan, bucket);
   std::vector<CopyJob> jobs;
   for (size_t i = 0; i < items.size(); ++i) {

@@ -170,7 +170,7 @@ std::exception_ptr Lane::drive_alone(Lock& lock, const std::function<void()>& ca
   return error;
 }
 
-// Wakes others only if there is something for them to do.
+// Wakes other threads only if they have something to do.
 void Lane::end_driving() {
   driving_ = false;
   waiters_.wake();

@@ -63,7 +63,7 @@ class Lane {
   // call the lane.
   Lane(std::unique_ptr<Communicator> comm, const Options& options);
   // Operations that have not started end with an Error; an operation that waits for other ranks is
-  // abandoned after two seconds, and those ranks are told.
+  // abandoned after two seconds, and those ranks get an error.
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;

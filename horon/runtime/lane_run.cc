@@ -119,7 +119,7 @@ bool Lane::move(Lock& lock, Transfer transfer) {
       if (done && item.request.done) item.request.done();
   } catch (const UsageError&) {
     error = std::current_exception();
-  } catch (...) {  // they are ours already: whoever waits for them must learn of it
+  } catch (...) {  // they are no longer pending: their waiters must get the error
     if (!lock.owns_lock()) lock.lock();
     statistics_.note_death(items, packed.whole.bytes(), begun);
     finish(transfer, std::current_exception());

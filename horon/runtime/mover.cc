@@ -99,7 +99,7 @@ bool Mover::move(Request request, const TensorSpec& spec, std::vector<Segment> s
   const auto all_come = [&] {
     return Request::barrier({.name = request.name, .timeout = request.timeout});
   };
-  // If something must be prepared, find out first whether all ranks come, before anything is
+  // If something must be prepared, find out first whether all ranks take part, before anything is
   // changed.
   if (prepares && may_deviate && !comm_.run_unless_deviated(all_come())) return false;
   if (!may_deviate && !steps.empty()) comm_.run(all_come());

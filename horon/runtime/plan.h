@@ -24,7 +24,7 @@ struct Bucket {
   std::vector<uint64_t> offsets;  // of each tensor, in elements; 64-byte aligned
   uint64_t count = 0;             // elements in total
   uint64_t key = 0;               // of its contents: buckets with equal keys have one layout
-  int home = -1;                  // declared bucket whose memory it lies in; -1: none
+  int home = -1;                  // declared bucket that contains its memory; -1: none
   uint64_t home_offset = 0;       // where it begins in that memory, in elements
 };
 

@@ -152,8 +152,8 @@ class Runtime {
   TensorSpec declared_spec(const std::string& name, BufferView like,
                            const NamedOptions& options) const;
 
-  // Continues over another communicator, after a failure or when ranks come and go. All ranks of
-  // `next` call it; new ranks make a Runtime and declare the same tensors instead
+  // Continues over another communicator, after a failure or when ranks are lost or added. All ranks
+  // of `next` call it; new ranks make a Runtime and declare the same tensors instead
   // (allocate_buckets, with an empty list if there are none). Operations in flight end with an
   // Error; no other thread may call meanwhile. Names and their order are kept: if all ranks know
   // the same ones, no agreement is needed. Declared tensors get new memory, in the order of

@@ -48,7 +48,7 @@ std::unique_ptr<Communicator> Session::make_world(
     const std::shared_ptr<DeviceRuntime>& device) const {
   BootstrapInfo info = bootstrap_info(membership_, job_settings_);
   info.device = device;
-  // Each generation numbers its ranks and names anew, so its communicators need other names.
+  // Each generation has its own rank and name numbers, so its communicators need other names.
   info.name = generation_ == 0 ? name_ : fmt::format("{}/generation/{}", name_, generation_);
   return make_communicator(info);
 }

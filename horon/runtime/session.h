@@ -84,13 +84,13 @@ class Session {
 
   // The number of renewals.
   int generation() const { return generation_; }
-  // Continues after a failure or when ranks come and go: the remaining and new ranks connect again,
-  // with the ranks in `next`, compare their settings, and the runtime continues over a new
+  // Continues after a failure or when ranks are lost or added: the remaining and new ranks connect
+  // again, with the ranks in `next`, compare their settings, and the runtime continues over a new
   // communicator (Runtime::rebind). All of them call it with the same `generation`, which must be
   // higher than this one's. New ranks make a session with that membership and generation instead.
   // Returns new memory for the declared tensors.
   BucketMemory renew(const Membership& next, int generation);
-  // For a rank that comes in at a later generation.
+  // Connects a rank that is added at a later generation.
   Session(const Membership& membership, int generation, const SessionOptions& options);
 
  private:

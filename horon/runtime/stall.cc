@@ -266,7 +266,7 @@ std::vector<std::optional<RankState>> StallMonitor::Watch::ask(const std::vector
       }
     }
   } catch (const TimeoutError&) {  // the store does not answer, as below
-  } catch (const Error&) {         // the store is gone: nobody can be asked, so nobody is silent
+  } catch (const Error&) {  // the store is gone: ranks cannot be polled, so none counts as silent
     std::fill(answers.begin(), answers.end(), RankState{.is_known = false});
   }
   // Without the rank that serves the store no other rank can be asked.

@@ -13,7 +13,7 @@ namespace horon::train {
 namespace {
 
 constexpr const char* kNotGiven = "not given";
-constexpr Milliseconds kFarewell{2000};  // for others to read why they end
+constexpr Milliseconds kFarewell{2000};  // so that others can read the reason
 
 std::string to_text(const Terms& terms) {
   return nlohmann::json{{"given", terms.given}, {"platform", terms.platform}}.dump();
@@ -69,7 +69,7 @@ void wait_until_read(Store& store, const std::string& prefix, int size) {
   for (int rank = 1; rank < size; ++rank) keys.push_back(fmt::format("{}/read/{}", prefix, rank));
   try {
     store.wait(keys, Deadline::after(kFarewell));
-  } catch (const Error&) {  // they will learn that this one has left
+  } catch (const Error&) {  // they notice that this rank has left
   }
 }
 
@@ -99,7 +99,7 @@ std::vector<std::string> disagreements(const std::vector<Terms>& all, const Trai
 Agreement agree(Store& store, int rank, int size, const TrainConfig& config, const Terms& terms,
                 Milliseconds timeout) {
   const Deadline deadline = Deadline::after(timeout);
-  // Each rank counts its own runs: the n-th of one is the n-th of all.
+  // Each rank counts its runs; run n is the same run on all ranks.
   const std::string prefix =
       fmt::format("train/{}", store.add(fmt::format("train/runs/{}", rank), 1, deadline));
   std::string verdict;
@@ -108,7 +108,7 @@ Agreement agree(Store& store, int rank, int size, const TrainConfig& config, con
     store.set(prefix + "/verdict", verdict, deadline);
   } else {
     store.set(fmt::format("{}/terms/{}", prefix, rank), to_text(terms), deadline);
-    // Rank 0 may wait for others as long.
+    // Rank 0 may wait equally long for the other ranks.
     verdict = store.get(prefix + "/verdict", Deadline::after(2 * timeout));
     store.set(fmt::format("{}/read/{}", prefix, rank), "", deadline);
   }

@@ -13,7 +13,7 @@ struct BareLoop::State {
   torch::Device device{torch::kCPU};
   bool computes_in_bf16 = false;
   std::shared_ptr<Model> model;
-  std::unique_ptr<torch::optim::SGD> optimizer;   // null: it is in
+  std::unique_ptr<torch::optim::SGD> optimizer;   // null: it is inside `wrapped`
   std::unique_ptr<DistributedOptimizer> wrapped;  // null: there is no session
 
   torch::Tensor run(const torch::Tensor& x) const {
@@ -36,7 +36,7 @@ BareLoop::BareLoop(const TrainConfig& config, const ModelShape& shape, Device de
   if (!device.is_cpu()) {
     std::string why;
     if (!has_cuda(&why)) throw UsageError("--device cuda: " + why);
-    // As the trainer runs: the same algorithms on both sides.
+    // As in the trainer, so that both use the same algorithms.
     at::globalContext().setDeterministicCuDNN(true);
     at::globalContext().setBenchmarkCuDNN(false);
     at::globalContext().setAllowTF32CuDNN(false);

@@ -95,7 +95,7 @@ void CheckpointStore::save(const Snapshot& snapshot) {
   const std::string fresh = path_of(snapshot.step) + ".part";
   try {
     write(snapshot, fresh);
-  } catch (const Error&) {  // what is half written only takes room
+  } catch (const Error&) {  // an incomplete checkpoint only takes space
     if (file::exists(fresh)) file::remove_tree(fresh);
     throw;
   }
@@ -132,7 +132,7 @@ void CheckpointStore::write(const Snapshot& snapshot, const std::string& fresh) 
   failpoint("before_rename");
   file::rename(fresh, target);  // and the folder above is synced
   failpoint("after_rename");
-  std::vector<uint64_t> others = steps();  // never the one that was just written
+  std::vector<uint64_t> others = steps();  // without the one that was just written
   std::erase(others, snapshot.step);
   while (others.size() >= keep_ && !others.empty()) {
     failpoint("before_remove");

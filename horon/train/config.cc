@@ -82,7 +82,8 @@ void read(const std::string& text, E& value) {
     value = word.value;
     return;
   }
-  throw UsageError(fmt::format("'{}' is no word of this", text));  // the table is checked first
+  throw UsageError(
+      fmt::format("'{}' is no word of this", text));  // cannot happen: the table is checked first
 }
 
 template <typename T>
@@ -90,7 +91,7 @@ std::string write(const T& value) {
   if constexpr (std::is_enum_v<T>) {
     for (const auto& word : words_of(T{}))
       if (word.value == value) return std::string(word.text);
-    return fmt::format("value {}", static_cast<int>(value));  // of a C++ program; not allowed
+    return fmt::format("value {}", static_cast<int>(value));  // set by a C++ program; not allowed
   } else if constexpr (std::is_same_v<T, bool>) {
     return value ? "true" : "false";
   } else {
@@ -206,7 +207,7 @@ nlohmann::json to_json(const TrainConfig& config) {
 TrainConfig config_from_json(const nlohmann::json& json) {
   TrainConfig config;
   for (const auto& [name, value] : json.items()) {
-    if (value.is_object()) continue;  // what was found out, for people
+    if (value.is_object()) continue;  // derived from the data, for users
     set_field(config, name, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return config;

@@ -43,7 +43,7 @@ struct DistributedOptimizer::State {
   bool is_on_gpus = false;
   bool has_failed = false;  // the gradients of this step are not those of all ranks
 
-  // A gradient that is not where it should be is brought there.
+  // Moves a gradient into its bucket if it is elsewhere.
   void mend(One& one) {
     torch::Tensor& grad = one.parameter.mutable_grad();
     if (grad.defined() && grad.data_ptr() == one.grad.data_ptr()) return;
@@ -65,7 +65,7 @@ struct DistributedOptimizer::State {
     const bool tells = !options.codec.empty();
     buckets->submit(i, when_ready(all[i].grad), tells ? std::optional(steps) : std::nullopt);
   }
-  // A GPU's gradient is only queued when its hook is called: whoever reduces it waits.
+  // On a GPU the gradient is only queued when its hook runs: the reducing thread waits for it.
   std::function<void()> when_ready(const torch::Tensor& gradient) const {
     if (gradient.is_cpu()) return {};
     DeviceRuntime* device = session.world().device();
@@ -164,7 +164,7 @@ DistributedOptimizer::~DistributedOptimizer() {
 
 void DistributedOptimizer::zero_grad() {
   torch::NoGradGuard guard;
-  state_->buckets->wait();  // gradients that nobody will use
+  state_->buckets->wait();  // gradients that will not be used
   state_->begin();
   for (const OwnedBuffer& bucket : state_->buckets->memory()) zero(bucket.view());
   for (State::One& one : state_->all)

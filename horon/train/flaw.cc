@@ -17,7 +17,7 @@ uint32_t magnitude(float value) { return std::bit_cast<uint32_t>(value) & 0x7fff
 }  // namespace
 
 bool take_checked(float* to, const float* from, uint64_t count, bool adds) {
-  // As signed numbers: their order is that of the magnitudes, and vectors can compare them.
+  // Compared as signed integers: the order is that of the magnitudes, and SIMD can compare them.
   int32_t most = 0;
   if (adds) {
 #pragma GCC ivdep

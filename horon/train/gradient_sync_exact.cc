@@ -87,7 +87,7 @@ class ExactSync final : public GradientSync {
   void end_pass(size_t pass) override {
     runtime_.world().all_reduce(*sum_, view_of(out_), {.name = "exact step"});
     const double planned = samples_[pass];
-    const double came = out_[scores_at_ + 3];  // bad records may have left fewer
+    const double came = out_[scores_at_ + 3];  // fewer than planned if records were corrupt
     if (came != planned && came > 0) {
       for (uint64_t i = statistics_at_; i < scores_at_; ++i)
         out_[i] *= static_cast<float>(planned / came);
@@ -137,18 +137,18 @@ class ExactSync final : public GradientSync {
   std::vector<float> total_;
   OwnedBuffer device_total_;
   std::vector<Slice> slices_;
-  // Of the step that runs.
+  // State of the current step.
   uint64_t mended_before_ = 0;
   std::vector<double> samples_;  // of each pass, on all ranks
   Score score_;
   Flaws flaws_;
-  // Of the pass.
+  // State of the current pass.
   std::vector<float> start_;  // statistics
   std::optional<ExactSum> sum_;
-  // Of the shard.
+  // State of the current shard.
   uint64_t shard_ = 0;
-  float weight_ = 0;  // its part of the pass
-  size_t taken_ = 0;  // gradients that came
+  float weight_ = 0;  // fraction of the samples of the pass
+  size_t taken_ = 0;  // gradients received
 };
 
 }  // namespace

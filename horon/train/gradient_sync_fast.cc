@@ -131,18 +131,18 @@ class FastSync final : public GradientSync {
   }
 
  private:
-  // A lone rank on a GPU has nothing to share, and no reason to wait for the device.
+  // A lone rank on a GPU reduces nothing, so it need not wait for the device.
   bool shares() const { return place_.is_cpu() || runtime_.size() > 1; }
   bool shares_statistics() const { return has_statistics_ && shares(); }
 
-  // The host is ahead of a GPU: whoever reduces waits until the gradient is there.
+  // The host runs ahead of the GPU: the reducing thread waits until the gradient is computed.
   void submit(size_t i) {
     if (!shares()) return;
     if (place_.is_cpu()) return buckets_.submit(i);
     buckets_.submit(i, [math = place_.math, mark = place_.math->mark()] { math->wait(mark); });
   }
 
-  // Parameters that had no part in it; on a rank without samples all of them.
+  // Zeroes the gradients of parameters that the loss did not use (all, on a rank without samples).
   void mend() {
     for (size_t i = 0; i < buckets_.size(); ++i) {
       if (taken_[i] == 0) {
@@ -192,13 +192,13 @@ class FastSync final : public GradientSync {
   bool has_statistics_ = false;
   OwnedBuffer flaw_counts_;  // on the device, of each parameter
   std::vector<Slice> slices_;
-  // Of the step that runs.
+  // State of the current step.
   uint64_t mended_before_ = 0;
   size_t passes_ = 0;
   bool is_last_ = false;        // pass
   double planned_ = 0;          // samples of all ranks
   double mine_ = 0;             // samples of this rank
-  std::vector<uint8_t> taken_;  // gradients that came
+  std::vector<uint8_t> taken_;  // gradients received
   Score score_;
   Flaws flaws_;
 };

@@ -15,7 +15,7 @@ extern "C" HORON_API int horon_train_run(const char* settings, int only_evaluate
     horon::train::Start start;
     start.config = horon::train::config_from_json(json.at("config"));
     start.given = json.at("given").get<horon::train::Given>();
-    // Whatever was said, wherever, is in there.
+    // "job_settings" has the values of all sources: no environment, no file.
     const auto nothing = [](const std::string&) { return std::nullopt; };
     start.job_settings = horon::JobSettings::resolve(
         json.at("job_settings").get<horon::train::Given>(), nothing, "");

@@ -62,7 +62,7 @@ auto in_plain_words(const ModelShape& shape, const Action& action) {
 // Built on the CPU, so that the weights are the same wherever the model goes.
 std::shared_ptr<Model> build(const TrainConfig& config, const ModelShape& shape,
                              const ModelMaker& maker, Device device) {
-  static std::mutex building;  // the generator of initial weights is the process's
+  static std::mutex building;  // LibTorch's generator of initial weights is global
   if (!device.is_cpu()) prepare_cuda();
   const std::lock_guard lock(building);
   torch::manual_seed(config.seed);
@@ -181,7 +181,7 @@ struct Replica::State {
   torch::Tensor kept;  // statistics
   std::function<void(size_t)> ready;
   std::unique_ptr<GradientHooks> hooks;
-  // Of the last forward pass.
+  // State of the last forward pass.
   torch::Tensor labels;
   torch::Tensor logits;
   torch::Tensor loss;

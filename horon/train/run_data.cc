@@ -47,7 +47,7 @@ bool is_same(const Dataset& a, const Dataset& b) {
 
 void open_measures(const TrainConfig& config, const DatasetMaker& own, RunData& data) {
   if (config.skip_eval) return;
-  // A program's own function is asked for a validation set only if the settings want one.
+  // A program's own function is called for a validation set only if the settings request one.
   if (!own || config.validation_split > 0)
     data.validation = open_if_there(config, own, "validation");
   data.test = open_if_there(config, own, "test");
@@ -57,7 +57,7 @@ void open_measures(const TrainConfig& config, const DatasetMaker& own, RunData& 
 
 void choose_form(TrainConfig& config, const Dataset& set, RunData& data) {
   const bool says_all =
-      config.image_size > 0 && !config.preprocessing.empty();  // no need to look at images
+      config.image_size > 0 && !config.preprocessing.empty();  // then images need not be inspected
   const DatasetInfo info = says_all ? set.info() : info_with_size(set);
   if (config.image_size == 0) config.image_size = static_cast<uint64_t>(usual_side(info));
   if (config.num_classes == 0)
@@ -79,7 +79,7 @@ RunData open_data(TrainConfig& config, const DatasetMaker& own, bool only_evalua
   RunData data;
   open_measures(config, own, data);
   if (only_evaluates && !data.watched()) {
-    open_split(config, own, "test");  // says what is missing
+    open_split(config, own, "test");  // throws an error that names what is missing
     throw UsageError(fmt::format("{} in '{}': there is neither test nor validation data",
                                  config.dataset, config.data_dir));
   }
@@ -91,7 +91,7 @@ RunData open_data(TrainConfig& config, const DatasetMaker& own, bool only_evalua
   }
   const Dataset& described = data.train ? *data.train : *data.watched();
   choose_form(config, described, data);
-  if (own && config.dataset == TrainConfig{}.dataset)  // a name of the program's own stays
+  if (own && config.dataset == TrainConfig{}.dataset)  // the program's own name is kept
     config.dataset = described.info().name.empty() ? "own" : described.info().name;
   return data;
 }

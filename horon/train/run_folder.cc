@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kLock = "run.lock";
 constexpr uint64_t kMostBytes = 64U << 10;
-constexpr int kBeats = 3;  // without a change: dead
+constexpr int kBeats = 3;  // missed beats after which the owner counts as dead
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -48,7 +48,7 @@ std::string place_of_pids() {
 // there is none.
 std::string start_of(int64_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  const size_t name_end = line.rfind(')');  // the name may hold anything
+  const size_t name_end = line.rfind(')');  // the name may contain any character
   if (name_end == std::string::npos) return "";
   std::istringstream words(line.substr(name_end + 1));
   std::string word;
@@ -124,7 +124,7 @@ FolderLock::~FolderLock() {
   if (thread_.joinable()) thread_.join();
   try {
     if (!lost_ && parse(read_lock(path_)).value("owner", "") == owner_) file::remove(path_);
-  } catch (const Error&) {  // the next one finds that nobody is behind it
+  } catch (const Error&) {  // the next run sees that its owner is gone
   }
 }
 
@@ -191,7 +191,7 @@ void FolderLock::keep_beating(const std::stop_token& stop) {
       }
       ++beats_;
       file::write(path_, text());
-    } catch (const Error&) {  // a disk that is full for a while
+    } catch (const Error&) {  // the disk may be full temporarily
     }
   }
 }

@@ -61,7 +61,7 @@ class TrainingRun {
             : fmt::format("{} (its model_dir is '{}')", job_.program, config_.model_dir);
     make_callbacks();
     for (const auto& one : callbacks_) {
-      moment.epoch = epoch_of(state_.position);  // the first callback may bring it from rank 0
+      moment.epoch = epoch_of(state_.position);  // callbacks may receive it from rank 0
       one->on_begin(moment);
     }
     moment.total_steps = total_steps_ = length_.total(state_.step, state_.position);
@@ -80,20 +80,20 @@ class TrainingRun {
           fmt::format("{} time(s) a parameter got no gradient; zero was taken", sync_->mended));
     sum_up_input(runtime_.world(), input_, config_.max_corrupt_records > 0, moment.result);
     for (const auto& one : callbacks_) one->on_end(moment);
-    runtime_.world().barrier(
-        {.name = "end of training", .timeout = kNoLimit});  // the last checkpoint is on disk
+    runtime_.world().barrier({.name = "end of training",
+                              .timeout = kNoLimit});  // after this the last checkpoint is on disk
     check_end(moment);
     return moment.result;
   }
 
  private:
-  // Whoever gave up for numbers that are not finite wants to know what is on disk. Rank 0 knows.
+  // After an error about non-finite values rank 0 prints which checkpoint is on disk.
   void train_or_say_what_is_left(Moment& moment) {
     try {
       train(moment);
     } catch (const Error& error) {
       if (error.exit_code() != ExitCode::kNonFinite || rank_ != 0) throw;
-      callbacks_.clear();  // what is being written is finished first
+      callbacks_.clear();  // finishes a checkpoint that is being written
       const CheckpointStore store(config_.model_dir);
       const auto steps = store.steps();
       throw Error(
@@ -104,7 +104,7 @@ class TrainingRun {
     }
   }
 
-  // By the last evaluation or, where there was none, by the last step. Not of a run that goes on.
+  // Judged by the last evaluation or, without one, the last step. Not for an interrupted run.
   void check_end(const Moment& moment) const {
     if (moment.result.interrupted) return;
     const Evaluation& last = moment.evaluation;
@@ -117,7 +117,7 @@ class TrainingRun {
         ExitCode::kNonFinite);
   }
 
-  // Settings that decide about bits get their values now, so that a checkpoint has them.
+  // Settings that affect result bits get their values now, so that checkpoints contain them.
   void resolve() {
     batch_ = global_batch(config_, ranks_);
     config_.batch_size = batch_;
@@ -151,7 +151,7 @@ class TrainingRun {
     if (job_.ingredients != nullptr) options.model = job_.ingredients->model;
     replica_.emplace(config_, data_.shape, options);
     if (options.model && config_.model == TrainConfig{}.model)
-      config_.model = replica_->type_name();  // a name of the program's own stays
+      config_.model = replica_->type_name();  // the program's own name is kept
     sync_ = make_sync(config_, runtime_, *replica_, job_.accelerator);
     const bool own = job_.ingredients != nullptr && job_.ingredients->optimizer;
     optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.accelerator)
@@ -159,7 +159,7 @@ class TrainingRun {
     require(optimizer_ != nullptr, "optimizer_fn gave no optimizer");
   }
 
-  // An evaluation only tells people.
+  // An evaluation only prints.
   void make_callbacks() {
     if (job_.only_evaluates) {
       callbacks_.push_back(make_broadcast_state());
@@ -246,7 +246,7 @@ class TrainingRun {
       throw UsageError("nothing to evaluate: --model_dir with a checkpoint, or --checkpoint_path");
     if (config_.model_dir.empty()) config_.model_dir = new_run_folder(config_.model);
     if (config_.checkpoint_path.empty()) return std::nullopt;
-    Snapshot start;  // its weights, and nothing else
+    Snapshot start;  // only its weights are used
     start.config = config_;
     start.model = CheckpointStore::load(config_.checkpoint_path).model;
     return start;
@@ -260,8 +260,8 @@ class TrainingRun {
                                    config_.model_dir, fmt::join(changed, "\n  ")),
                        ExitCode::kConfig);
     if (job_.only_evaluates) {
-      snapshot.optimizer.clear();                 // of whatever optimizer
-      batching_.samples = snapshot.data.samples;  // to say which epoch it is of
+      snapshot.optimizer.clear();                 // may be another optimizer's
+      batching_.samples = snapshot.data.samples;  // to print the epoch of the checkpoint
     }
     restore(snapshot, state_, {*replica_, *optimizer_, job_.accelerator});
   }
@@ -269,7 +269,7 @@ class TrainingRun {
   std::vector<std::string> changes_since(const Snapshot& snapshot) const {
     auto changed = differences(config_, snapshot.config);
     if (job_.only_evaluates) return changed;
-    // New stages may follow those that the run has behind it.
+    // Stages may be appended to those that the run has finished.
     const bool both = has_stages(config_) && has_stages(snapshot.config);
     if (both &&
         schedule_->is_same_until(epoch_of(snapshot.position), Schedule(snapshot.config, 0, batch_)))
@@ -378,7 +378,7 @@ class TrainingRun {
     const std::string split = set == data_.validation ? "validation" : "test";
     input_[split] = pipeline.report();
     moment.result.interrupted = sums[4] > 0;
-    if (moment.result.interrupted) return;  // a part of the samples says nothing
+    if (moment.result.interrupted) return;  // a partial evaluation is not reported
     const double count = std::max(sums[3], 1.0);
     moment.evaluation = {split, sums[0] / count, sums[1] / count, sums[2] / count,
                          static_cast<uint64_t>(sums[3])};
@@ -410,7 +410,7 @@ class TrainingRun {
   std::optional<Schedule> schedule_;
   BatchOptions batching_;
   RunLength length_;
-  uint64_t total_steps_ = 0;  // for people
+  uint64_t total_steps_ = 0;  // for display
   RunState state_;
   std::map<std::string, Pipeline::Report> input_;  // by split
   std::optional<FolderLock> lock_;                 // on rank 0

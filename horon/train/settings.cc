@@ -14,7 +14,7 @@ namespace {
 nlohmann::json parse_json(const std::string& text, const std::string& path) {
   try {
     return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {  // says line and column
+  } catch (const nlohmann::json::exception& error) {  // the message has line and column
     throw UsageError(fmt::format("{}: {}", path, error.what()));
   }
 }
@@ -25,7 +25,7 @@ SettingsFile parse_run(const std::string& text, const std::string& path) {
   file.is_of_run = true;
   for (const auto& [name, value] : json.items()) {
     const Setting* setting = look_up_setting(name);
-    if (value.is_object()) continue;  // what was found out, for people
+    if (value.is_object()) continue;  // derived from the data, for users
     if (setting != nullptr && setting->on_resume == OnResume::kForgotten) continue;
     file.said.add(name, value.is_string() ? value.get<std::string>() : value.dump(),
                   fmt::format("{}: {}", path, name));

@@ -38,7 +38,8 @@ std::optional<TrainConfig> config_of_run(const std::string& folder, bool only_ev
   const auto json = nlohmann::json::parse(file::read(path, kLargestFile), nullptr, false);
   if (!json.is_object()) throw UsageError(path + ": no settings of a run");
   TrainConfig config = read_config(json, path);
-  if (only_evaluates) config.checkpoint_path.clear();  // what it began with
+  if (only_evaluates)
+    config.checkpoint_path.clear();  // the checkpoint that the run was started with
   if (only_evaluates || config.reduction != Reduction::kExact) config.device = DeviceChoice::kAuto;
   return config;
 }
@@ -61,7 +62,7 @@ SettingsFile read_file(const std::string& path) {
 }
 
 // The job's settings of `file` count below flags and environment, and above HORON_CONFIG's.
-JobSettings resolve_knobs(const Given& flags, const EnvLookup& env, const Given& file) {
+JobSettings resolve_job_settings(const Given& flags, const EnvLookup& env, const Given& file) {
   JobSettings job_settings = JobSettings::resolve(flags, env, "");
   for (const auto& [name, value] : file) {
     const std::string_view from = job_settings.origin(name);
@@ -85,12 +86,12 @@ Start Start::resolve(const Given& flags, const EnvLookup& env, const std::string
                      bool only_evaluates) {
   const Said said = read_flags(flags);
   const SettingsFile from_file = read_file(file);
-  TrainConfig alone;  // what this start says by itself
+  TrainConfig alone;  // the settings given to this start alone
   if (!from_file.is_of_run) apply_whole(alone, from_file.said.trainer);
   apply_whole(alone, said.trainer);
   Start start;
   start.only_evaluates = only_evaluates || alone.run_mode == RunMode::kEvaluate;
-  start.job_settings = resolve_knobs(said.job, env, from_file.said.job);
+  start.job_settings = resolve_job_settings(said.job, env, from_file.said.job);
   const auto before = config_before(alone, start.only_evaluates);
   start.config = before.value_or(TrainConfig{});
   from_file.is_of_run ? apply_whole(start.config, from_file.said.trainer)

@@ -136,7 +136,7 @@ TrainResult Trainer::run(bool only_evaluates) {
     } catch (...) {
       failures[i] = std::current_exception();
     }
-    if (here > 1) replicas[i].reset();  // the others learn of it
+    if (here > 1) replicas[i].reset();  // other replicas get an error instead of waiting
   };
   {
     std::vector<std::jthread> others;

@@ -253,7 +253,7 @@ class Settings(InputTest):
     def test_a_variable_that_is_nearly_a_setting(self):
         done = self.horon("run", "-np", "2", "true", env={"HORON_TIEMOUT": "5s", "HORON_SOMETHING_ELSE": "1"})
         self.assertEqual(done.returncode, 0)
-        self.assertEqual(done.stderr, "horon run: HORON_TIEMOUT is no setting; did you mean HORON_TIMEOUT?\n")
+        self.assertEqual(done.stderr, "horon run: HORON_TIEMOUT is not a setting; did you mean HORON_TIMEOUT?\n")
 
 
 class Run(InputTest):

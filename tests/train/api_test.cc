@@ -284,7 +284,7 @@ TEST(Trainer, OutputNamesTheProgramsOwnModelAndData) {
   EXPECT_NE(said.find("no test: there is no test"), std::string::npos);
   EXPECT_EQ(said.find("resnet_tiny"), std::string::npos) << said;
   EXPECT_EQ(said.find("horon train"), std::string::npos) << said;
-  EXPECT_NE(said.find("go on with: ./my_program --fast"), std::string::npos) << said;
+  EXPECT_NE(said.find("to resume: ./my_program --fast"), std::string::npos) << said;
   EXPECT_EQ(result.test_samples, 0U);
 }
 

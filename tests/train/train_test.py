@@ -144,7 +144,7 @@ class Kills(Runs):
             checkpoints = [name for name in os.listdir(folder) if name.startswith("ckpt-")]
             self.assertEqual(len(checkpoints), 1)
             # The line that was printed is enough: the settings are in the folder.
-            line = re.search(r"go on with: horon (.*)", rest).group(1).split()
+            line = re.search(r"to resume: horon (.*)", rest).group(1).split()
             step = int(checkpoints[0].removeprefix("ckpt-"))
             done = subprocess.run([HORON, *line, "--max_number_of_steps", str(step + 2)], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 0, done.stderr)

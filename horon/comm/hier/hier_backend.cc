@@ -29,7 +29,7 @@ constexpr Condition kTwoRoundings{
 
 uint64_t derive(uint64_t id, uint64_t role) { return (id ^ role * 0x9e3779b97f4a7c15ULL) | 1; }
 
-// Members of a group by host, as indices into the group; hosts without a member are left out.
+// Members by host, as indices into the members; hosts without a member are left out.
 std::vector<std::vector<int>> split_by_host(const Topology& topology,
                                             std::span<const int> members) {
   std::vector<std::vector<int>> hosts(topology.hosts.size());

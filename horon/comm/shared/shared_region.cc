@@ -125,7 +125,8 @@ int SharedRegion::open_channel(uint64_t id) {
   }
   control().table_lock.store(0);
   if (found < 0)
-    throw UsageError(fmt::format("more than {} groups are open; close some", kMaxChannels));
+    throw UsageError(
+        fmt::format("more than {} sub-communicators are open; close some", kMaxChannels));
   return found;
 }
 

@@ -10,7 +10,7 @@
 namespace horon {
 namespace {
 
-// What every rank brings: its place, and the settings that must be alike.
+// What every rank brings: its location, and the settings that must be alike.
 std::vector<std::string> exchange_cards(int rank, int size, Milliseconds timeout, Store& store,
                                         const std::string& mine) {
   const Deadline deadline = Deadline::after(timeout);
@@ -53,22 +53,22 @@ RankLocation RankLocation::decode(const std::string& text) {
 
 // All ranks see the same cards, and come to the same end.
 std::vector<RankLocation> meet(int rank, int size, const JobSettings& job_settings, Store& store,
-                               const RankLocation& place) {
+                               const RankLocation& location) {
   Said mine = common_settings(job_settings);
-  mine["place"] = place.encode();
-  std::vector<RankLocation> places;
+  mine["place"] = location.encode();
+  std::vector<RankLocation> locations;
   std::vector<Said> all;
   for (const std::string& card :
        exchange_cards(rank, size, job_settings.duration("start_timeout"), store, pack_said(mine))) {
     all.push_back(unpack_said(card));
-    places.push_back(RankLocation::decode(all.back()["place"]));
+    locations.push_back(RankLocation::decode(all.back()["place"]));
     all.back().erase("place");
   }
   if (const auto found = disagreements(all); !found.empty())
     throw UsageError(fmt::format("start: the ranks were given different settings:\n  {}",
                                  fmt::join(found, "\n  ")),
                      ExitCode::kMismatch);
-  return places;
+  return locations;
 }
 
 }  // namespace horon

@@ -23,6 +23,6 @@ struct RankLocation {
 // start_timeout, and UsageError, the same on all ranks (exit code 11), for settings that must be
 // equal and are not (net/compare.h).
 std::vector<RankLocation> meet(int rank, int size, const JobSettings& job_settings, Store& store,
-                               const RankLocation& place);
+                               const RankLocation& location);
 
 }  // namespace horon

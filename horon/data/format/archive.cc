@@ -28,7 +28,7 @@ class Reader {
         file_->read_at(0, start) == 2 && start[0] == std::byte{0x1f} && start[1] == std::byte{0x8b};
     if (packed) inflater_ = std::make_unique<Inflater>(*file_);
   }
-  // All of it, or CorruptRecord.
+  // The whole content, or CorruptRecord.
   void read(std::span<uint8_t> out) {
     if (read_some(out) != out.size())
       throw CorruptRecord(fmt::format("{} at byte {}", file_->path(), offset_),
@@ -72,7 +72,7 @@ void check_sum(const Reader& reader, const Header& header) {
   if (sum != octal_at(reader, header, 148, 8)) reader.fail("no tar archive, or a damaged one");
 }
 
-// The name as a path below the folder; refuses what would lead out of it.
+// The name as a path below the folder; refuses names that lead outside.
 std::string safe_name(const Reader& reader, const std::string& name) {
   std::string clean;
   const bool absolute = name.starts_with('/');

@@ -10,7 +10,8 @@ namespace horon {
 
 namespace {
 
-// What stands in a folder that is being filled: going on is only possible with the same.
+// The mark of an unfinished conversion in its folder: it resumes only with the same source and
+// options.
 std::string describe(const Dataset& from, const ConvertOptions& options) {
   std::vector<uint8_t> scratch;
   uint64_t sample = 0;

@@ -90,7 +90,7 @@ void in_order(ConvertJob& job, const Range& range, const Make& make,
       make(sample, made[i - block.first]);
     }
     std::unique_lock lock(mutex);
-    // Blocks are handed out in order: whoever has the next one does not wait.
+    // Blocks are handed out in order: the thread with the next one does not wait.
     turn.wait(lock, [&] { return failed || next == block.first; });
     if (failed) return;
     for (uint64_t i = 0; i < block.size(); ++i) take(made[i]);
@@ -179,7 +179,7 @@ void raw_example(Sample& sample, std::string& out) {
 bool is_whole(const std::string& path, uint64_t records) {
   if (!file::exists(path)) return false;
   const RecordIndex index = load_index(path);
-  return index.places.size() == records && !index.lost;  // else it is written again
+  return index.positions.size() == records && !index.lost;  // else it is written again
 }
 
 // Also of classes without samples. Another split may have been written already, with fewer of them

@@ -95,7 +95,7 @@ class Records : public testing::Test {
       EXPECT_EQ(index.lost->offset, reader.damages().back().offset);
       EXPECT_EQ(index.lost->index, reader.damages().back().index);
     }
-    EXPECT_EQ(index.places.size(),
+    EXPECT_EQ(index.positions.size(),
               static_cast<size_t>(good) + reader.damages().size() - (lost ? 1 : 0));
     return {good, static_cast<int>(reader.damages().size())};
   }
@@ -122,13 +122,13 @@ TEST_F(Records, ReadBackPlainAndCompressed) {
   }
 }
 
-TEST_F(Records, AreFoundByTheirPlaces) {
+TEST_F(Records, AreReadByPosition) {
   const std::string name = write_records(300);
   for (int round = 0; round < 2; ++round) {  // made, then from the file beside it
-    const auto places = load_index(name).places;
-    ASSERT_EQ(places.size(), 300U);
+    const auto positions = load_index(name).positions;
+    ASSERT_EQ(positions.size(), 300U);
     std::vector<uint8_t> scratch;
-    const auto record = read_record(*file::open(name), places[123], scratch);
+    const auto record = read_record(*file::open(name), positions[123], scratch);
     const std::string want = bytes_of(123 * 331 % 5000, 123);
     EXPECT_TRUE(
         std::equal(record.begin(), record.end(), span_of(want).begin(), span_of(want).end()));
@@ -139,17 +139,17 @@ TEST_F(Records, AreFoundByTheirPlaces) {
     std::string bad = index;
     bad[at] = static_cast<char>(bad[at] ^ 1);
     file::write(name + ".index", bad);
-    EXPECT_EQ(load_index(name).places.size(), 300U);  // not believed, made again
+    EXPECT_EQ(load_index(name).positions.size(), 300U);  // not believed, made again
   }
   write_records(200);  // another file: the index is old
-  EXPECT_EQ(load_index(name).places.size(), 200U);
+  EXPECT_EQ(load_index(name).positions.size(), 200U);
 }
 
 // Twelve kinds of damage, each with what is left after it.
 TEST_F(Records, EveryDamageIsCounted) {
   const std::string whole = file::read(write_records(50));
-  const auto places = index_records(*file::open(path("train.tfrecords"))).places;
-  const auto at = [&](size_t i) { return places[i].offset; };
+  const auto positions = index_records(*file::open(path("train.tfrecords"))).positions;
+  const auto at = [&](size_t i) { return positions[i].offset; };
   const auto flipped = [&](size_t place) {
     std::string bad = whole;
     bad[place] = static_cast<char>(bad[place] ^ 0x10);

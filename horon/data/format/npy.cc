@@ -91,7 +91,7 @@ class NpyDataset final : public Dataset {
   DatasetInfo info_;
 };
 
-// What stands between two marks after `key`; empty if that is not there.
+// The text between two marks after `key`; empty if there is none.
 std::string between(const std::string& text, const std::string& key, char open, char close) {
   const size_t at = text.find(key);
   const size_t first = at == std::string::npos ? at : text.find(open, at + key.size());

@@ -11,6 +11,11 @@
 namespace horon {
 
 // Samples in memory, one after the other: labels and pixels separately.
+//
+//   PackedPictures two{{"mine", "train", 32, 32, 3, 10, {}}, PixelForm::kHwc};
+//   two.pixels.resize(2 * 32 * 32 * 3);
+//   two.labels = {0, 1};
+//   const auto set = make_packed(std::move(two));
 struct PackedPictures {
   DatasetInfo info;
   PixelForm form = PixelForm::kHwc;

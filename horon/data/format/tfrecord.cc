@@ -89,7 +89,7 @@ bool RecordReader::fill(size_t bytes) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
-  // A length may lie: memory grows with what really comes.
+  // The length may be wrong: memory grows only with the bytes read.
   while (end_ < bytes) {
     if (buffer_.size() - end_ < kRead / 2) buffer_.resize(buffer_.size() + kRead);
     const size_t got = source_->read(buffer_.data() + end_, std::min(buffer_.size() - end_, kRead));
@@ -134,14 +134,14 @@ bool RecordReader::next(std::span<const uint8_t>& record) {
   return false;
 }
 
-// --- reading by place
+// --- reading by position
 
 RecordIndex index_records(const file::ReadableFile& file) {
   RecordIndex index;
   uint8_t header[kHeader];
   for (uint64_t at = 0; at < file.size();) {
     const auto lose = [&](const std::string& reason) {
-      index.lost = {at, index.places.size(), reason + "; the rest of the file is lost", true};
+      index.lost = {at, index.positions.size(), reason + "; the rest of the file is lost", true};
       return index;
     };
     if (file.read_at(at, as_bytes(header, kHeader)) < kHeader)
@@ -151,7 +151,7 @@ RecordIndex index_records(const file::ReadableFile& file) {
     if (length > file.size() - at - kHeader || length + kFooter > file.size() - at - kHeader ||
         length > UINT32_MAX)
       return lose("cut off in the middle of a record");
-    index.places.push_back({at, static_cast<uint32_t>(length)});
+    index.positions.push_back({at, static_cast<uint32_t>(length)});
     at += kHeader + length + kFooter;
   }
   return index;
@@ -164,18 +164,18 @@ constexpr uint64_t kIndexMagic = 0x3158444e49524f48ULL;  // "HORINDX1"
 std::string sidecar_of(const std::string& path) { return path + ".index"; }
 
 // Magic, size and time of the file, count, lengths, CRC of all before it.
-std::string pack_index(const file::FileInfo& info, const std::vector<RecordPosition>& places) {
+std::string pack_index(const file::FileInfo& info, const std::vector<RecordPosition>& positions) {
   std::vector<uint64_t> head = {kIndexMagic, info.bytes, static_cast<uint64_t>(info.modified_ns),
-                                places.size()};
+                                positions.size()};
   std::string bytes(reinterpret_cast<const char*>(head.data()), head.size() * 8);
-  for (const RecordPosition& place : places)
-    bytes.append(reinterpret_cast<const char*>(&place.bytes), 4);
+  for (const RecordPosition& at : positions)
+    bytes.append(reinterpret_cast<const char*>(&at.bytes), 4);
   const uint32_t crc = crc32c(bytes.data(), bytes.size());
   return bytes.append(reinterpret_cast<const char*>(&crc), 4);
 }
 
 bool unpack_index(const std::string& bytes, const file::FileInfo& info,
-                  std::vector<RecordPosition>& places) {
+                  std::vector<RecordPosition>& positions) {
   const auto* at = reinterpret_cast<const uint8_t*>(bytes.data());
   if (bytes.size() < 36 || load64(at) != kIndexMagic || load64(at + 8) != info.bytes ||
       load64(at + 16) != static_cast<uint64_t>(info.modified_ns))
@@ -185,8 +185,8 @@ bool unpack_index(const std::string& bytes, const file::FileInfo& info,
   if (crc32c(at, bytes.size() - 4) != load32(at + bytes.size() - 4)) return false;
   uint64_t offset = 0;
   for (uint64_t i = 0; i < count; ++i) {
-    places.push_back({offset, load32(at + 32 + 4 * i)});
-    offset += kHeader + places.back().bytes + kFooter;
+    positions.push_back({offset, load32(at + 32 + 4 * i)});
+    offset += kHeader + positions.back().bytes + kFooter;
   }
   return offset == info.bytes;
 }
@@ -198,30 +198,27 @@ RecordIndex load_index(const std::string& path) {
   if (!info) throw IoError(fmt::format("open {}: No such file or directory", path));
   RecordIndex index;
   try {
-    if (unpack_index(file::read(sidecar_of(path)), *info, index.places)) return index;
+    if (unpack_index(file::read(sidecar_of(path)), *info, index.positions)) return index;
   } catch (const Error&) {  // not there
   }
   index = index_records(*file::open(path));
   if (index.lost) return index;
   try {
-    file::write(sidecar_of(path), pack_index(*info, index.places));
+    file::write(sidecar_of(path), pack_index(*info, index.positions));
   } catch (const Error&) {  // a folder that we may not write to: made again next time
   }
   return index;
 }
 
-std::span<const uint8_t> read_record(const file::ReadableFile& file, const RecordPosition& place,
+std::span<const uint8_t> read_record(const file::ReadableFile& file, const RecordPosition& at,
                                      std::vector<uint8_t>& scratch) {
-  scratch.resize(place.bytes + kFooter);
-  const auto where = [&] {
-    return fmt::format("{}, record at offset {}", file.path(), place.offset);
-  };
-  if (file.read_at(place.offset + kHeader, as_bytes(scratch.data(), scratch.size())) <
-      scratch.size())
+  scratch.resize(at.bytes + kFooter);
+  const auto where = [&] { return fmt::format("{}, record at offset {}", file.path(), at.offset); };
+  if (file.read_at(at.offset + kHeader, as_bytes(scratch.data(), scratch.size())) < scratch.size())
     throw CorruptRecord(where(), "cut off in the middle of a record");
-  if (mask_crc(crc32c(scratch.data(), place.bytes)) != load32(scratch.data() + place.bytes))
+  if (mask_crc(crc32c(scratch.data(), at.bytes)) != load32(scratch.data() + at.bytes))
     throw CorruptRecord(where(), "the checksum of the contents is wrong");
-  return {scratch.data(), place.bytes};
+  return {scratch.data(), at.bytes};
 }
 
 // --- writing

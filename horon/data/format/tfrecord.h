@@ -63,7 +63,7 @@ struct RecordPosition {
   uint32_t bytes = 0;   // of its contents
 };
 struct RecordIndex {
-  std::vector<RecordPosition> places;
+  std::vector<RecordPosition> positions;
   std::optional<RecordDamage> lost;  // the damage after which records cannot be located
 };
 // Reads only the length fields, up to the end or a damaged length.
@@ -72,7 +72,7 @@ RecordIndex index_records(const file::ReadableFile& file);
 // there if the folder is writable and nothing is lost.
 RecordIndex load_index(const std::string& path);
 // Reads and checks one record; CorruptRecord.
-std::span<const uint8_t> read_record(const file::ReadableFile& file, const RecordPosition& place,
+std::span<const uint8_t> read_record(const file::ReadableFile& file, const RecordPosition& at,
                                      std::vector<uint8_t>& scratch);
 
 // Writes a TFRecord file, which becomes visible with commit(). IoError. One thread at a time.

@@ -23,8 +23,8 @@ constexpr uint64_t kMostUnpacked = uint64_t{16} << 30;
 
 struct RecordFile {
   std::shared_ptr<file::ReadableFile> file;
-  std::vector<RecordPosition> places;
-  std::vector<std::string> unpacked;  // of a compressed file: its records cannot be reached singly
+  std::vector<RecordPosition> positions;
+  std::vector<std::string> unpacked;  // of a compressed file: its records have no random access
   std::map<uint64_t, std::string> damaged;  // of those: which are not good, and why
 
   uint64_t first = 0;  // its first sample's number
@@ -55,7 +55,7 @@ int side_of(size_t bytes) {
               ExitCode::kData);
 }
 
-// Planes of the size that is written beside them.
+// Planes whose size is in the record.
 void take_shape(const Example& example, Record& record) {
   record.channels = 3;
   if (!example.contains("height") && !example.contains("width")) {
@@ -112,7 +112,7 @@ class TfrecordSet final : public Dataset {
       const bool packed = compression_of(*file) != Compression::kNone;
       shards_.push_back({std::move(file), {}, {}, {}, size_});
       packed ? unpack(shards_.back()) : find_records(shards_.back());
-      size_ += shards_.back().places.size();
+      size_ += shards_.back().positions.size();
     }
     if (size_ == 0 && !losses_.empty()) throw Error(losses_.front(), ExitCode::kData);
     if (size_ == 0) throw UsageError(fmt::format("{}: no records", paths.front()));
@@ -127,8 +127,9 @@ class TfrecordSet final : public Dataset {
     const uint64_t at = index - shard.first;
     if (const auto bad = shard.damaged.find(at); bad != shard.damaged.end())
       throw CorruptRecord(where(index), bad->second);
-    const auto bytes = shard.unpacked.empty() ? read_record(*shard.file, shard.places[at], scratch)
-                                              : span_of(shard.unpacked[at]);
+    const auto bytes = shard.unpacked.empty()
+                           ? read_record(*shard.file, shard.positions[at], scratch)
+                           : span_of(shard.unpacked[at]);
     try {
       const Record record = record_of(parse_example(bytes));
       if (info_.classes > 0 && (record.label < 0 || record.label >= info_.classes))
@@ -142,23 +143,23 @@ class TfrecordSet final : public Dataset {
   std::string where(uint64_t index) const override {
     const RecordFile& shard = file_of(index);
     return fmt::format("{}, record {} at offset {}", shard.file->path(), index - shard.first,
-                       shard.places[index - shard.first].offset);
+                       shard.positions[index - shard.first].offset);
   }
   std::vector<uint64_t> chunks() const override {
     std::vector<uint64_t> sizes;
     for (const RecordFile& shard : shards_) {
       uint64_t bytes = kChunkBytes;   // a file begins a chunk
       if (!shard.unpacked.empty()) {  // in memory: nothing is nearer than anything else
-        sizes.push_back(shard.places.size());
+        sizes.push_back(shard.positions.size());
         continue;
       }
-      for (const RecordPosition& place : shard.places) {
+      for (const RecordPosition& position : shard.positions) {
         if (bytes >= kChunkBytes) {
           sizes.push_back(0);
           bytes = 0;
         }
         ++sizes.back();
-        bytes += place.bytes;
+        bytes += position.bytes;
       }
     }
     return sizes;
@@ -168,7 +169,7 @@ class TfrecordSet final : public Dataset {
   uint64_t memory_bytes() const override {
     uint64_t bytes = 0;
     for (const RecordFile& shard : shards_) {
-      bytes += shard.places.size() * sizeof(RecordPosition);
+      bytes += shard.positions.size() * sizeof(RecordPosition);
       for (const std::string& record : shard.unpacked)
         bytes += sizeof(std::string) + record.capacity();
     }
@@ -179,7 +180,8 @@ class TfrecordSet final : public Dataset {
     for (const RecordFile& shard : shards_) {
       const std::string name = file::base_name(shard.file->path());
       hash = hash_bytes(name.data(), name.size(), hash + 1);
-      for (const RecordPosition& place : shard.places) hash = hash_bytes(&place.bytes, 4, hash);
+      for (const RecordPosition& position : shard.positions)
+        hash = hash_bytes(&position.bytes, 4, hash);
     }
     return hash;
   }
@@ -225,7 +227,7 @@ class TfrecordSet final : public Dataset {
         if (record.height != info_.height || record.width != info_.width)
           info_.height = info_.width = 0;
         info_.channels = std::max(info_.channels, record.channels);
-      } catch (const CorruptRecord&) {  // whoever reads it will be told
+      } catch (const CorruptRecord&) {  // reported when the record is read
       }
     }
   }
@@ -235,7 +237,7 @@ class TfrecordSet final : public Dataset {
   }
   void find_records(RecordFile& shard) {
     RecordIndex index = load_index(shard.file->path());
-    shard.places = std::move(index.places);
+    shard.positions = std::move(index.positions);
     if (index.lost) lose(shard, *index.lost);
   }
   void unpack(RecordFile& shard) {
@@ -247,7 +249,7 @@ class TfrecordSet final : public Dataset {
       if (bytes > kMostUnpacked)
         throw UsageError(fmt::format("{}: more than 16 GB when unpacked; unpack it on disk",
                                      shard.file->path()));
-      shard.places.push_back({offset, static_cast<uint32_t>(contents.size())});
+      shard.positions.push_back({offset, static_cast<uint32_t>(contents.size())});
       shard.unpacked.push_back(std::move(contents));
     };
     size_t told = 0;

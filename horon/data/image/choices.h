@@ -5,7 +5,7 @@
 #include "horon/data/image/picture.h"
 #include "horon/data/image/recipe.h"
 
-// What a recipe does to one sample: what is random is decided here, and nothing else is done.
+// What a recipe does to one sample: all random decisions, and nothing else, are made here.
 namespace horon {
 
 // The `operation` of Draws(seed, epoch, sample, operation).

@@ -2,7 +2,7 @@
 
 #include <csetjmp>
 #include <cstdio>
-// libjpeg's header wants the two above.
+// libjpeg's header needs the two above.
 #include <fmt/format.h>
 #include <jpeglib.h>
 
@@ -53,7 +53,7 @@ struct Decoder {
     prepare(trouble, *reinterpret_cast<jpeg_common_struct*>(&info));
     if (setjmp(trouble.back) != 0) fail(trouble);
     jpeg_create_decompress(&info);
-    // An image's coefficients may take this much before they go to a file; there is none.
+    // Limit of the memory for coefficients; beyond it libjpeg would use a file, which is disabled.
     info.mem->max_memory_to_use = 1L << 30;
   }
   ~Decoder() { jpeg_destroy_decompress(&info); }
@@ -61,7 +61,7 @@ struct Decoder {
   Decoder& operator=(const Decoder&) = delete;
 };
 
-// The header, and RGB (or CMYK) as what comes out.
+// Reads the header and selects RGB (or CMYK) output.
 void read_header(Decoder& decoder, std::span<const uint8_t> file) {
   jpeg_decompress_struct& info = decoder.info;
   if (setjmp(decoder.trouble.back) != 0) fail(decoder.trouble);

@@ -2,7 +2,7 @@
 
 #include <csetjmp>
 #include <cstdio>
-// libpng's error handling wants the first of them.
+// libpng's error handling needs the first of them.
 #include <fmt/format.h>
 #include <png.h>
 

@@ -44,7 +44,7 @@ HORON_INLINE void convert(const uint8_t* row, float scale, float shift, float* o
 
 constexpr int kWidest = 256;  // of the quick way below; wider images go the general way
 
-// Row `y` of channel `c` as `crop` wants it: black outside, mirrored if asked.
+// Row `y` of channel `c` of the crop: black outside the image, mirrored on request.
 HORON_INLINE void crop_row(const PadCrop& job, int c, int y, uint8_t* to) {
   const int width = job.crop.width;
   const int first = std::max(job.crop.x, 0);
@@ -149,7 +149,7 @@ HORON_AVX2 void to_planes_fast(const float* row, int width, const Affine& affine
   to_planes(row, width, affine, out, plane);
 }
 
-// The left (or upper) one of the two pixels between which `out` lies, and the other one's weight.
+// The left (or upper) of the two source pixels around `out`, and the weight of the other.
 int place_on(const Axis& axis, int out, float& weight) {
   const float at = axis.origin + (static_cast<float>(out) + 0.5F) * axis.step - 0.5F;
   const float low = std::floor(at);

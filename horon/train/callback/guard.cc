@@ -13,7 +13,7 @@ namespace {
 class NanGuard final : public Callback {
  public:
   explicit NanGuard(NanPolicy policy) : policy_(policy) {}
-  // The same on every rank: they look at the same reduced numbers.
+  // All ranks decide alike: they see the same reduced numbers.
   void on_gradients(Moment& moment) override {
     if (moment.sums.flaws.empty()) {
       in_a_row_ = 0;
@@ -66,7 +66,7 @@ class CheckReplicas final : public Callback {
     accelerator.math->copy(values.data(), array.data, array.count * sizeof(float));
     return crc32c(values.data(), array.count * sizeof(float));
   }
-  // Which numbers differ from rank 0's, and on which ranks.
+  // Finds the tensors that differ from rank 0's, and the ranks.
   static std::map<size_t, std::vector<int>> differing(const Moment& moment,
                                                       std::vector<int64_t>& mine) {
     const Gathered all = moment.world.all_gather(view_of(mine), {.name = "replica check"});

@@ -46,7 +46,7 @@ class SaveCheckpoints final : public Callback {
            epoch % config.save_checkpoints_epochs == 0;
   }
 
-  // A disk that is full does not end the training; three failures in a row do. Whether a checkpoint
+  // A full disk does not end the training; three failures in a row do. Whether a checkpoint
   // was written is known when the next one is due.
   void save(Moment& moment) {
     wait(moment, false);
@@ -66,7 +66,7 @@ class SaveCheckpoints final : public Callback {
           fmt::format("a checkpoint could not be written; training continues: {}", error.what()));
     }
   }
-  // Weights that are lost are not kept in place of good ones.
+  // Non-finite weights never replace finite ones.
   static void check_finite(const Snapshot& snapshot, const Replica& replica) {
     for (const auto* arrays : {&replica.parameters(), &replica.statistics()}) {
       for (const ModelArray& one : *arrays) {
@@ -96,8 +96,8 @@ class KeepBest final : public Callback {
     if (is_better) moment.state.best_accuracy = found.top1;
     if (!is_better || !store_) return;
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
-    snapshot.optimizer.clear();                  // to use, not to go on from
-    attempt(moment, [&] { store_->finish(); });  // of the one before it
+    snapshot.optimizer.clear();                  // for use, not for resuming
+    attempt(moment, [&] { store_->finish(); });  // waits for the previous one
     attempt(moment, [&] { store_->save_later(std::move(snapshot)); });
   }
   void on_end(Moment& moment) override {

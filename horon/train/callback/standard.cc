@@ -43,7 +43,7 @@ class AverageMetrics final : public Callback {
     std::string names;
     for (const auto& [name, metric] : moment.metrics) names += name + '\n';
     moment.averages.clear();
-    names = broadcast_text(moment.world, names);  // those of rank 0
+    names = broadcast_text(moment.world, names);  // rank 0 decides which metrics are averaged
     for (size_t at = 0; at < names.size();) {
       const size_t end = names.find('\n', at);
       const std::string name = names.substr(at, end - at);

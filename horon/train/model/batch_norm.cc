@@ -80,7 +80,7 @@ struct SyncedNorm : torch::autograd::Function<SyncedNorm> {
 }  // namespace
 
 Communicator*& norm_communicator() {
-  // A layer within a model has no argument by which it could be told.
+  // A layer inside a model has no parameter through which it could get the communicator.
   // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
   thread_local Communicator* current = nullptr;
   return current;

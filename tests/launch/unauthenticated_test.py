@@ -82,10 +82,10 @@ def crowd(port, replay):
     kinds = [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(700), hello[:20], hello, replay]
     kept, made = [], 0
     for i in range(COUNT):
-        stranger = socket.socket()
-        stranger.setblocking(False)
-        stranger.connect_ex(("127.0.0.1", port))
-        kept.append((stranger, kinds[i % len(kinds)]))
+        connection = socket.socket()
+        connection.setblocking(False)
+        connection.connect_ex(("127.0.0.1", port))
+        kept.append((connection, kinds[i % len(kinds)]))
         if len(kept) >= 500:  # these 500 have had the time to be accepted; say something, go on
             for other, words in kept:
                 try:
@@ -114,10 +114,10 @@ def rss(pid):
     return 0
 
 
-class Strangers(LaunchTest):
+class Unauthenticated(LaunchTest):
     def tearDown(self):
-        for stranger in crowd.silent:
-            stranger.close()
+        for connection in crowd.silent:
+            connection.close()
         crowd.silent = []
 
     def test_a_crowd_stops_nobody_and_a_late_rank_is_let_in_at_once(self):
