@@ -250,6 +250,7 @@ class TcpTransport final : public Transport {
         lines_.sleep(spins ? Milliseconds(0) : std::chrono::ceil<Milliseconds>(limit));
         lock.lock();
       }
+      if (is_dead()) break;  // callers may have left, with their memory
       moved = lines_.work(spins && spins_everywhere);
       if (!spins) break;
     }
