@@ -29,7 +29,7 @@ usage 2 "cannot be opened" bench allreduce --backends raw_mpi --parts /nowhere
 usage 2 "--backend: .*--backends floor,shm," bench allreduce --backend mpi
 usage 2 "--cross-backend: only hier" bench allreduce --cross-backend gloo
 usage 2 "--timeline: not read here" bench allreduce --timeline t
-usage 2 "--rendezvous: these ranks" bench allreduce --rendezvous here:1
+usage 2 "--rendezvous: not read here: these ranks" bench allreduce --rendezvous here:1
 usage 2 "--backend: " demo --backend mpi
 usage 2 "--bucket-bytes: not read here" demo --bucket-bytes 1MB
 usage 2 "is not a duration" demo --timeout soon
