@@ -40,8 +40,11 @@ bool needs_floats(const std::string& contender) {
   return contender.rfind("raw_", 0) == 0 || contender == "shm_f16" || contender == "shm_bf16";
 }
 
-bool needs_mpi(const std::string& contender) {
-  return contender == "mpi" || contender == "raw_mpi";
+bool needs_mpi(const std::string& contender) { return contender.find("mpi") != std::string::npos; }
+
+// Over TCP even within this host; they run in a job of their own, because a process has one MPI.
+bool is_over_tcp(const std::string& contender) {
+  return contender.find("tcp") != std::string::npos;
 }
 
 // Contenders that cannot run here are left out with a line, or an error if they were asked for.
@@ -50,9 +53,12 @@ std::vector<std::string> find_mpirun(const AllReduceOptions& options,
                                      std::vector<std::string>& contenders, const Say& say) {
   if (std::none_of(contenders.begin(), contenders.end(), needs_mpi)) return {};
   std::string why;
-  const auto command =
-      mpirun_command(options.mpi, ranks, part_folders(job_settings.text("parts")), why);
-  if (!command.empty()) return command;
+  auto command = mpirun_command(options.mpi, ranks, part_folders(job_settings.text("parts")), why);
+  if (!command.empty()) {
+    if (is_over_tcp(contenders.back()))
+      command.insert(command.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,tcp"});
+    return command;
+  }
   require(options.backends.empty(), "mpi was requested: " + why);
   say("without mpi: " + why);
   std::erase_if(contenders, needs_mpi);
@@ -63,6 +69,7 @@ std::vector<std::string> find_mpirun(const AllReduceOptions& options,
 std::string backend_of(const std::string& contender) {
   if (contender == "floor" || contender.rfind("raw_", 0) == 0) return "";
   if (contender.rfind("tcp", 0) == 0) return "tcp";
+  if (contender == "mpi_tcp") return "mpi";
   return contender == "exact" || contender.rfind("shm", 0) == 0 ? "shm" : contender;
 }
 
@@ -78,11 +85,20 @@ void drop_without_algorithm(const AllReduceOptions& options, const JobSettings& 
   }
 }
 
+// The part of the contenders that one job measures, each beside the floor.
+std::vector<std::string> contenders_of_job(const AllReduceOptions& options, bool over_tcp) {
+  auto contenders = contenders_of(options);
+  std::erase_if(contenders, [&](const std::string& name) {
+    return name != "floor" && is_over_tcp(name) != over_tcp;
+  });
+  return contenders;
+}
+
 AllReduceJob prepare(const AllReduceOptions& options, const JobSettings& job_settings, int ranks,
-                     bool is_first, const Say& say) {
+                     bool is_first, std::vector<std::string> contenders, const Say& say) {
   AllReduceJob measurement;
   BenchPlan& plan = measurement.plan;
-  plan.contenders = contenders_of(options);
+  plan.contenders = std::move(contenders);
   plan.sizes = parse_sizes(options);
   plan.dtype = options.dtype;
   plan.seconds = options.quick ? 5.0 : 8.0;
@@ -107,6 +123,12 @@ void check_names(const AllReduceOptions& options) {
   parse_dtype(options.dtype);
   require(options.mpi == "openmpi" || options.mpi == "mpich",
           fmt::format("unknown MPI '{}'; openmpi or mpich", options.mpi));
+  const auto contenders = contenders_of(options);
+  const bool wants_mpi_tcp =
+      std::any_of(contenders.begin(), contenders.end(),
+                  [](const auto& name) { return needs_mpi(name) && is_over_tcp(name); });
+  require(options.mpi == "openmpi" || options.backends.empty() || !wants_mpi_tcp,
+          "mpi over tcp is measured with Open MPI; MPICH cannot be told to use it within a host");
 }
 
 std::vector<int> ranks_of(const AllReduceOptions& options) {
@@ -118,8 +140,8 @@ std::vector<int> ranks_of(const AllReduceOptions& options) {
 
 std::vector<std::string> contenders_of(const AllReduceOptions& options) {
   if (options.backends.empty())
-    return {"floor",   "shm",  "shm_plain", "exact",   "shm_f16", "shm_bf16",
-            "shm_max", "gloo", "mpi",       "raw_mpi", "raw_gloo"};
+    return {"floor", "shm", "shm_plain", "exact",    "shm_f16", "shm_bf16",  "shm_max",
+            "gloo",  "mpi", "raw_mpi",   "raw_gloo", "tcp",     "tcp_plain", "raw_mpi_tcp"};
   std::vector<std::string> chosen = {"floor"};
   const auto known = contender_names();
   for (const std::string& name : split(options.backends, ',')) {
@@ -138,8 +160,17 @@ std::vector<AllReduceJob> prepare_all_reduce(const AllReduceOptions& options,
                                              const JobSettings& job_settings,
                                              const std::vector<int>& ranks, const Say& say) {
   std::vector<AllReduceJob> jobs;
-  for (const int count : ranks)
-    jobs.push_back(prepare(options, job_settings, count, jobs.empty(), say));
+  for (const int count : ranks) {
+    const bool is_first = jobs.empty();
+    const auto add = [&](std::vector<std::string> contenders) {
+      jobs.push_back(prepare(options, job_settings, count, is_first, std::move(contenders), say));
+    };
+    const auto within = contenders_of_job(options, false);
+    auto over_tcp = contenders_of_job(options, true);
+    if (options.mpi != "openmpi") std::erase_if(over_tcp, needs_mpi);
+    if (within.size() > 1 || over_tcp.size() == 1) add(within);
+    if (over_tcp.size() > 1 && (is_first || !options.backends.empty())) add(over_tcp);
+  }
   return jobs;
 }
 
@@ -181,6 +212,12 @@ nlohmann::json summarise(const std::vector<BenchPoint>& points) {
   ratio("f16_share_of_f32_100MB", shm, median(2, kLargeBytes, "shm_f16"));
   ratio("bf16_share_of_f32_100MB", shm, median(2, kLargeBytes, "shm_bf16"));
   ratio("max_share_of_sum_100MB", shm, median(2, kLargeBytes, "shm_max"));
+  for (const auto& [key, bytes] : {std::pair<const char*, uint64_t>{"tcp_over_mpi_tcp_4B", 4},
+                                   {"tcp_over_mpi_tcp_64KB", kSmallBytes},
+                                   {"tcp_over_mpi_tcp_100MB", kLargeBytes}})
+    ratio(key, median(2, bytes, "tcp_plain"), median(2, bytes, "raw_mpi_tcp"));
+  ratio("private_over_plain_100MB", median(2, kLargeBytes, "tcp"),
+        median(2, kLargeBytes, "tcp_plain"));
   return summary;
 }
 
@@ -196,7 +233,11 @@ std::string draw(const std::vector<BenchPoint>& points) {
         std::find_if(plot.series.begin(), plot.series.end(),
                      [&](const report::Series& series) { return series.name == point.contender; });
     if (found == plot.series.end()) found = plot.series.insert(found, {point.contender, {}});
-    found->points.emplace_back(static_cast<double>(point.bytes), point.median_us);
+    const auto bytes = static_cast<double>(point.bytes);
+    const bool is_drawn =
+        std::any_of(found->points.begin(), found->points.end(),
+                    [&](const auto& other) { return other.first == bytes; });  // floor, by job
+    if (!is_drawn) found->points.emplace_back(bytes, point.median_us);
     const std::string label = format_bytes(point.bytes);
     const bool is_new = plot.x_ticks.empty() || plot.x_ticks.back().second != label;
     if (is_new && point.bytes != kLargeBytes)

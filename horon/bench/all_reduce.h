@@ -38,8 +38,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BenchPoint, ranks, bytes, contender, median_u
                                    share_of_floor, rounds)
 
 // floor: a[i] += 1 in own memory. Ours: shm, shm_plain (buffers outside the heap), exact, shm_f16
-// and shm_bf16 (the same bytes as halves), shm_max, gloo, mpi, hier. Libraries by themselves:
-// raw_mpi (MPI_Allreduce), raw_gloo (gloo::allreduce).
+// and shm_bf16 (the same bytes as halves), shm_max, tcp, tcp_plain (not encrypted), gloo, hier,
+// mpi, mpi_tcp. Libraries by themselves: raw_mpi, raw_mpi_tcp (MPI_Allreduce; over TCP), raw_gloo
+// (gloo::allreduce).
 std::vector<std::string> contender_names();
 
 // Options of `horon bench allreduce`.
@@ -62,8 +63,8 @@ struct AllReduceJob {
 void check_names(const AllReduceOptions& options);
 std::vector<int> ranks_of(const AllReduceOptions& options);
 std::vector<std::string> contenders_of(const AllReduceOptions& options);
-// One job for each number of ranks. Contenders that cannot run here are skipped with a message; a
-// UsageError if they were requested.
+// One job for each number of ranks, and one for what goes over TCP. Contenders that cannot run here
+// are skipped with a message; a UsageError if they were requested.
 std::vector<AllReduceJob> prepare_all_reduce(const AllReduceOptions& options,
                                              const JobSettings& job_settings,
                                              const std::vector<int>& ranks, const Say& say);

@@ -88,7 +88,8 @@ std::shared_ptr<Communicator> connect(const BootstrapInfo& info, const std::stri
   BootstrapInfo mine = info;
   mine.name = "bench-" + backend;
   const bool is_plain = backend == "tcp_plain";
-  mine.job_settings.set("backend", is_plain ? "tcp" : backend, "bench");
+  const std::string known = is_plain ? "tcp" : backend == "mpi_tcp" ? "mpi" : backend;
+  mine.job_settings.set("backend", known, "bench");
   if (is_plain) mine.job_settings.set("wire", "plain", "bench");
   if (backend == "hier")
     mine.job_settings.set("host_id", fmt::format("half{}", info.rank % 2), "bench");
@@ -110,7 +111,7 @@ std::unique_ptr<Contender> make_contender(const std::string& name, const Bootstr
     return std::make_unique<Raw>(
         make_raw_gloo(info.rank, info.size, make_prefix_store(info.store, "raw/")));
   }
-  if (name == "raw_mpi") {
+  if (name == "raw_mpi" || name == "raw_mpi_tcp") {
     return std::make_unique<Raw>(make_raw_mpi(part_folders(info.job_settings.text("parts"))));
   }
   return std::make_unique<Ours>(connect(info, name), false);
@@ -230,8 +231,9 @@ class SizeRun {
 }  // namespace
 
 std::vector<std::string> contender_names() {
-  return {"floor", "shm",       "shm_plain", "exact", "shm_f16", "shm_bf16", "shm_max",
-          "tcp",   "tcp_plain", "gloo",      "mpi",   "hier",    "raw_mpi",  "raw_gloo"};
+  return {"floor",   "shm",      "shm_plain",   "exact",  "shm_f16", "shm_bf16",
+          "shm_max", "tcp",      "tcp_plain",   "gloo",   "hier",    "mpi",
+          "raw_mpi", "raw_gloo", "raw_mpi_tcp", "mpi_tcp"};
 }
 
 void run_all_reduce_rank(const RankOptions& options) {

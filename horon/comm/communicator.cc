@@ -193,6 +193,10 @@ void Communicator::leave() {
   state_->job->after_error();
 }
 
+double Communicator::seconds_encrypting() const {
+  return state_->job->backend->seconds_encrypting();
+}
+
 std::string Communicator::dead_reason() const {
   try {
     state_->job->check_alive("communicator");

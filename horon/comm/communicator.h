@@ -109,6 +109,8 @@ class Communicator {
   const std::vector<AlgorithmRow>& algorithms() const;
   const AlgorithmRow* chosen() const;
 
+  // Processor time that this rank has spent with the encryption of its connections.
+  double seconds_encrypting() const;
   // Total microseconds that each member has spent between operations: a straggler's number grows
   // fastest. Updated by each operation.
   std::vector<uint64_t> away_us() const;

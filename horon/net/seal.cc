@@ -63,6 +63,8 @@ void Seal::use_key() {
 }
 
 void Seal::begin(uint32_t word) {
+  if (way_ == Way::kSeal && !process_.is_here())
+    throw Error("a forked child cannot use its parent's connections");
   if (records_ != 0 && records_ % records_per_key_ == 0) {
     std::string next = expand(chain_, "horon wire next");
     erase(chain_);

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "horon/base/thread.h"
+
 struct evp_cipher_ctx_st;
 
 // Authenticated encryption of the records of one direction of one connection.
@@ -16,7 +18,8 @@ std::string derive_key(std::string_view key, std::string_view salt, std::string_
 
 // AES-128-GCM with a nonce that counts records and is never sent: a record that is changed,
 // repeated, left out or moved does not verify. The key is replaced after `records_per_key` records,
-// by a one-way function, on both sides at the same record. One thread at a time.
+// by a one-way function, on both sides at the same record. A forked child cannot seal: it would use
+// a nonce twice. One thread at a time.
 //   seal.begin(word); seal.update(in, out, bytes); seal.finish(tag);
 class Seal {
  public:
@@ -46,6 +49,7 @@ class Seal {
     void operator()(evp_cipher_ctx_st* context) const;
   };
   Way way_;
+  OwnProcess process_;
   std::string chain_;  // the secret of the current key
   std::string nonce_;
   uint64_t records_per_key_;

@@ -9,6 +9,8 @@
 namespace horon::report {
 namespace {
 
+constexpr double kNotableEncryption = 0.02;  // of the run
+
 uint64_t whole(const Event& event, std::string_view name) {
   return static_cast<uint64_t>(event.number(name));
 }
@@ -83,6 +85,12 @@ void Console::tell_end(const Event& event) {
   if (!event.text("best").empty())
     line("best",
          fmt::format("{} (top-1 {:.2f} %)", event.text("best"), 100 * event.number("best_top1")));
+  const double encrypting = event.number("seconds_encrypting");
+  if (trained && encrypting > kNotableEncryption * event.number("seconds"))
+    line("encryption",
+         fmt::format("{:.1f} s, {:.0f} % of the run; --wire plain sends without, for networks that "
+                     "nobody else can read",
+                     encrypting, 100 * encrypting / event.number("seconds")));
   if (const uint64_t bytes = whole(event, "input_bytes"); bytes > 0)
     line("input", format_bytes(bytes) + " of memory on this rank");
   if (const uint64_t records = whole(event, "corrupt_records"); records > 0)

@@ -39,11 +39,12 @@ struct TrainResult {
   double images_per_s = 0;
   bool interrupted = false;  // stopped by a signal; a checkpoint was written
   std::string model_dir;
-  std::string checkpoint;        // the last one
-  std::string best;              // with the best accuracy; empty: none was kept
-  uint64_t input_bytes = 0;      // memory of this rank: batches, buffers, the data set
-  uint64_t corrupt_records = 0;  // skipped, over all ranks
-  std::string corrupt_reason;    // of the first one
+  std::string checkpoint;         // the last one
+  std::string best;               // with the best accuracy; empty: none was kept
+  double seconds_encrypting = 0;  // of this rank's connections, in processor time
+  uint64_t input_bytes = 0;       // memory of this rank: batches, buffers, the data set
+  uint64_t corrupt_records = 0;   // skipped, over all ranks
+  std::string corrupt_reason;     // of the first one
 };
 
 // What a callback sees of its rank's run and what it may change. Valid during the call.

@@ -350,6 +350,7 @@ class TrainingRun {
       input_["train"] = pipeline.report();
     }
     moment.result.seconds = watch.seconds();
+    moment.result.seconds_encrypting = moment.world.seconds_encrypting();
     moment.result.images_per_s = seen / std::max(watch.seconds(), 1e-9);
     if (data_.validation && data_.test && !moment.result.interrupted) evaluate(data_.test, moment);
   }

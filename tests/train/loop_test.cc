@@ -1,6 +1,5 @@
 // A loop of one's own on many ranks. Ranks are threads here.
 #include <array>
-#include <latch>
 #include <atomic>
 #include <cmath>
 #include <latch>

@@ -97,6 +97,8 @@ class Backend {
   virtual std::optional<Failure> failure() const = 0;
   // Marks the backend dead because of a failure that was detected elsewhere.
   virtual void mark_dead(const Failure& failure) = 0;
+  // Processor time that this rank spent with encryption.
+  virtual double seconds_encrypting() const { return 0; }
   // The algorithms of its channels, the same on all ranks: for each operation in order of
   // preference, the last one for host memory without limits. Device memory without a row is staged
   // through pinned host memory.

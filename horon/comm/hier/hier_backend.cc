@@ -372,6 +372,7 @@ class HierBackend final : public Backend {
     local_->mark_dead(failure);
     cross_->mark_dead(failure);
   }
+  double seconds_encrypting() const override { return cross_->seconds_encrypting(); }
   std::vector<AlgorithmRow> algorithms() const override { return hier_algorithms(); }
 
  private:

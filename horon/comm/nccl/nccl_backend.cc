@@ -230,6 +230,7 @@ class NcclBackend final : public Backend {
     return inner_->allocate(count, dtype);
   }
   std::optional<Failure> failure() const override { return inner_->failure(); }
+  double seconds_encrypting() const override { return inner_->seconds_encrypting(); }
   void mark_dead(const Failure& failure) override { inner_->mark_dead(failure); }
   std::vector<AlgorithmRow> algorithms() const override {
     std::vector<AlgorithmRow> rows = nccl_algorithms();

@@ -23,6 +23,7 @@ class P2pBackend final : public Backend {
   }
   void mark_dead(const Failure& failure) override { transport_->mark_dead(failure); }
   std::optional<Failure> failure() const override { return transport_->failure(); }
+  double seconds_encrypting() const override { return transport_->seconds_encrypting(); }
   std::vector<AlgorithmRow> algorithms() const override {
     return P2pChannel::algorithms(transport_->takes_early());
   }

@@ -63,6 +63,8 @@ class Transport {
   // Marks the transport dead because of a failure detected elsewhere; other ranks are notified.
   virtual void mark_dead(const Failure& failure) = 0;
   virtual std::optional<Failure> failure() const = 0;
+  // Processor time that this rank spent with encryption.
+  virtual double seconds_encrypting() const { return 0; }
 };
 
 // For transports that know only when all messages of a batch are done: runs batches until no more

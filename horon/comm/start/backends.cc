@@ -51,7 +51,24 @@ std::unique_ptr<Backend> make_shm(const BackendSetup& setup, const std::string& 
                                   *store, setup.log);
 }
 
+// `carrier` brings bytes to other hosts without encryption: refused if encryption was asked for,
+// else said once.
+void tell_plain(const BackendSetup& setup, const std::string& carrier) {
+  const JobSettings& settings = setup.job_settings;
+  if (setup.topology.is_one_host() || settings.text("wire") == "plain") return;
+  require(settings.origin("wire") == "default",
+          fmt::format("--wire private: {} does not encrypt what it sends to other hosts; use tcp "
+                      "(--cross-backend tcp), or --wire plain if nobody else can read the network",
+                      carrier));
+  if (setup.topology.rank == 0)
+    setup.log.warn(
+        "{} does not encrypt what it sends to other hosts (tcp does; --wire plain: do "
+        "not tell)",
+        carrier);
+}
+
 std::shared_ptr<Transport> make_gloo(const BackendSetup& setup) {
+  tell_plain(setup, "gloo");
   return make_gloo_transport({.rank = setup.topology.rank,
                               .size = setup.topology.size,
                               .host_id = setup.host,
@@ -79,6 +96,7 @@ std::shared_ptr<Transport> make_tcp(const BackendSetup& setup) {
 }
 
 std::shared_ptr<Transport> make_mpi(const BackendSetup& setup) {
+  tell_plain(setup, "mpi");
   MpiOptions options{.flavour = "",
                      .rank = setup.topology.rank,
                      .size = setup.topology.size,
@@ -160,6 +178,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendSetu
   if (name == "hier")
     return make_hier_backend(setup.topology, make_shm(setup, "hier"), make_cross(setup));
   if (name == "nccl") {
+    tell_plain(setup, "nccl");
     return make_nccl_backend(
         make_backend(auto_backend(setup.topology, {}), setup),
         {setup.topology.local_rank, part_folders(setup.job_settings.text("parts"))}, setup.device);

@@ -10,7 +10,7 @@
 namespace horon::tcp {
 namespace {
 
-constexpr uint64_t kReused = 4U << 10;  // bytes
+constexpr uint64_t kReused = 16U << 10;  // bytes
 
 [[noreturn]] void refuse(const char* why) {
   throw Error(fmt::format("received a frame {}", why), ExitCode::kPeer);
@@ -61,9 +61,24 @@ std::unique_ptr<std::byte[]> Inbox::memory(uint64_t bytes) {
 }
 
 void Inbox::give_back(Kept& kept) {
+  kept_bytes_ -= kept.bytes;
   const bool is_whole = kept.bytes >= kReused && kept.bytes <= kUnposted;
   if (kept.data && is_whole && spare_.size() < kMostSpare) spare_.push_back(std::move(kept.data));
   kept = {};
+}
+
+void Inbox::close(uint64_t id) {
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) return;
+  for (auto& [offset, kept] : found->second.kept) {
+    if (!kept.is_complete) orphans_[{id, offset}] = std::move(kept.data);  // still being written to
+    give_back(kept);
+  }
+  if (!found->second.posted.empty()) {  // perhaps into this
+    orphans_[{id, found->second.posted.back()->offset}] = std::move(found->second.lent.data);
+  }
+  give_back(found->second.lent);
+  streams_.erase(found);
 }
 
 void Inbox::add(Stream& stream, Piece& piece, uint64_t bytes) {
@@ -82,6 +97,7 @@ bool Inbox::lend(Stream& stream, Piece& piece) {
     stream.kept.erase(found);
   } else {
     stream.lent = {memory(piece.bytes), piece.bytes, true};
+    kept_bytes_ += piece.bytes;
   }
   piece.data = stream.lent.data.get();
   return is_here;
@@ -133,6 +149,8 @@ std::byte* Inbox::place(const FrameHeader& header) {
   claim(stream, header.offset, end);
   if (Piece* piece = piece_at(stream, header.offset, end))
     return piece->data + (header.offset - piece->offset);
+  if (kept_bytes_ + header.bytes > kMostKept) refuse("of one byte too many");
+  kept_bytes_ += header.bytes;
   Kept& kept = stream.kept[header.offset];
   kept.bytes = header.bytes;
   kept.data = memory(header.bytes);
@@ -153,7 +171,10 @@ void Inbox::control(const FrameHeader& header) {
 void Inbox::arrived(const FrameHeader& header) {
   if (!is_data(header)) return control(header);
   const auto found = streams_.find(header.stream);
-  if (found == streams_.end()) return;  // closed meanwhile
+  if (found == streams_.end()) {  // closed meanwhile
+    orphans_.erase({header.stream, header.offset});
+    return;
+  }
   Stream& stream = found->second;
   Piece* piece = piece_at(stream, header.offset, header.offset + header.bytes);
   const auto kept = stream.kept.find(header.offset);

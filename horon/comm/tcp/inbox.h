@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "horon/comm/tcp/piece.h"
@@ -15,7 +16,8 @@ namespace horon::tcp {
 
 // What comes from one peer: finds each frame's place. Bytes of a stream for which nothing is posted
 // yet are kept, at most kUnposted of them. A frame that is not in its place (beyond the credit,
-// twice, across two messages) throws Error: no peer of ours sends it. Pure: no sockets, no threads.
+// twice, across two messages), or more kept bytes than any job of ours has, throw Error: no peer of
+// ours sends that. Pure: no sockets, no threads.
 class Inbox final : public FrameSink {
  public:
   struct Events {
@@ -30,7 +32,7 @@ class Inbox final : public FrameSink {
   void post(uint64_t stream, Piece& piece);
   // The credit to tell the peer now; nothing if it has enough for a while.
   std::optional<uint64_t> due_credit(uint64_t stream);
-  void close(uint64_t stream) { streams_.erase(stream); }
+  void close(uint64_t stream);
 
   std::byte* place(const FrameHeader& header) override;
   void arrived(const FrameHeader& header) override;
@@ -52,6 +54,7 @@ class Inbox final : public FrameSink {
   };
   static constexpr size_t kMostStreams = 1U << 16;
   static constexpr size_t kMostSpare = 4;
+  static constexpr uint64_t kMostKept = 256U << 20;  // bytes of all streams
 
   std::unique_ptr<std::byte[]> memory(uint64_t bytes);
   void give_back(Kept& kept);
@@ -66,6 +69,9 @@ class Inbox final : public FrameSink {
 
   Events events_;
   std::map<uint64_t, Stream> streams_;
+  uint64_t kept_bytes_ = 0;
+  // Frames that were coming when their stream was closed, by stream and offset.
+  std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<std::byte[]>> orphans_;
   std::vector<std::unique_ptr<std::byte[]>> spare_;  // kUnposted bytes each, to use again
 };
 

@@ -79,6 +79,10 @@ class TcpTransport final : public Transport {
     wake_all();
   }
   std::optional<Failure> failure() const override { return board_.seen(); }
+  double seconds_encrypting() const override {
+    const std::lock_guard lock(mutex_);
+    return lines_.seconds_sealing();
+  }
 
   void open_stream(uint64_t stream, const std::vector<int>& members) override {
     const std::lock_guard lock(mutex_);

@@ -121,6 +121,7 @@ void Reporter::on_end(Moment& moment) {
                    {"test_top5", result.test_top5},
                    {"test_samples", static_cast<double>(result.test_samples)},
                    {"best_top1", moment.state.best_accuracy},
+                   {"seconds_encrypting", result.seconds_encrypting},
                    {"input_bytes", static_cast<double>(result.input_bytes)},
                    {"corrupt_records", static_cast<double>(result.corrupt_records)},
                    {"interrupted", result.interrupted ? 1.0 : 0.0}};
