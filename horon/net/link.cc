@@ -19,6 +19,7 @@ constexpr size_t kWord = sizeof(uint32_t);
 constexpr size_t kInBytes = 128U << 10;
 // Plain long payloads are read straight into their place: little of the next one is read ahead.
 constexpr size_t kAhead = 4U << 10;
+constexpr size_t kMostBegun = 2U << 10;  // bytes of short records before another one
 
 [[noreturn]] void refuse(const char* what) {
   throw Error(fmt::format("received {}", what), ExitCode::kPeer);
@@ -47,23 +48,29 @@ void Link::append(const void* data, size_t bytes) {
   out_end_ += bytes;
 }
 
+bool Link::can_begin() const {
+  return !is_sending() || (out_at_ == 0 && tail_.empty() && out_end_ <= kMostBegun);
+}
+
 void Link::begin(std::span<const Frame> frames) {
   size_t body = 0;
   for (const Frame& frame : frames) body += kOverhead + frame.header.bytes;
   const bool is_long = body > kShortBytes;
-  if (is_sending() || frames.empty() || (is_long && frames.size() > 1) ||
+  if (!can_begin() || frames.empty() || (is_long && frames.size() > 1) ||
       body > kOverhead + kMostBytes)
     throw Error("link: frames do not fit into a record");
   const Stopwatch sealing;
   const auto word = static_cast<uint32_t>(body) | (is_long ? kLong : 0);
   if (!out_)
     out_ = std::make_unique_for_overwrite<std::byte[]>(
-        kWord + kOverhead + (sealer_ ? kMostBytes : kShortBytes) + Seal::kTagBytes);
-  std::memcpy(out_.get(), &word, kWord);
-  out_at_ = 0;
-  out_end_ = kWord;
-  tail_ = {};
-  tail_at_ = 0;
+        kMostBegun + kWord + kOverhead + (sealer_ ? kMostBytes : kShortBytes) + Seal::kTagBytes);
+  if (!is_sending()) {
+    out_at_ = out_end_ = 0;
+    tail_ = {};
+    tail_at_ = 0;
+  }
+  std::memcpy(out_.get() + out_end_, &word, kWord);
+  out_end_ += kWord;
   if (sealer_) sealer_->begin(word);
   for (const Frame& frame : frames) {
     append(&frame.header, sizeof(frame.header));
@@ -98,7 +105,7 @@ bool Link::send_some() {
 }
 
 // The long payload that is coming goes to its place, what follows into the buffer.
-size_t Link::read_more(size_t budget) {
+size_t Link::read_more(size_t budget, bool& is_drained) {
   const bool direct = await_ == Await::kLongBody && !opener_ && held() == 0;
   if (held() == 0) in_begin_ = in_end_ = 0;
   if (kInBytes - in_end_ < wanted_ && in_begin_ > 0) {  // all that is wanted fits from the start
@@ -109,7 +116,9 @@ size_t Link::read_more(size_t budget) {
   iovec parts[2] = {{place_ + place_at_, header_.bytes - place_at_},
                     {in_.get() + in_end_, kInBytes - in_end_}};
   if (direct) parts[1].iov_len = kAhead;
-  if (!opener_) parts[1].iov_len = std::min(parts[1].iov_len, kShortBytes + kAhead);
+  // After a long record there may be another one, whose payload need not come through the buffer.
+  const size_t ahead = in_long_ && wanted_ <= kAhead ? kAhead : kShortBytes + kAhead;
+  if (!opener_) parts[1].iov_len = std::min(parts[1].iov_len, ahead);
   parts[1].iov_len = std::min(parts[1].iov_len, std::max(budget, kAhead));
   msghdr message{};
   message.msg_iov = direct ? parts : parts + 1;
@@ -123,14 +132,15 @@ size_t Link::read_more(size_t budget) {
     const size_t placed = direct ? std::min(static_cast<size_t>(got), parts[0].iov_len) : 0;
     place_at_ += placed;
     in_end_ += static_cast<size_t>(got) - placed;
+    is_drained = static_cast<size_t>(got) < (direct ? parts[0].iov_len : 0) + parts[1].iov_len;
     return static_cast<size_t>(got);
   }
 }
 
 size_t Link::receive(FrameSink& sink, size_t budget) {
   size_t total = 0;
-  while (total < budget) {
-    const size_t got = read_more(budget - total);
+  for (bool is_drained = false; total < budget && !is_drained;) {
+    const size_t got = read_more(budget - total, is_drained);
     if (got == 0) return total;
     total += got;
     while (advance(sink)) {
@@ -147,6 +157,7 @@ void Link::begin_record(uint32_t word) {
                             : body >= kOverhead && body <= kShortBytes;
   if (!good) refuse("a record of a size that no peer sends");
   if (opener_) opener_->begin(word);
+  in_long_ = is_long;
   await_ = is_long ? Await::kLongHeader : Await::kShortBody;
   wanted_ = is_long ? kOverhead : body + (opener_ ? Seal::kTagBytes : 0);
   if (is_long) header_.bytes = static_cast<uint32_t>(body - kOverhead);

@@ -62,12 +62,16 @@ class Link {
   int fd() const { return socket_.get(); }
   bool is_private() const { return sealer_ != nullptr; }
 
-  // True while a record is not fully written.
+  // True while records are not fully written.
   bool is_sending() const { return out_at_ < out_end_ || tail_at_ < tail_.size(); }
+  // True if another record can be begun: nothing is being sent, or short records of which nothing
+  // was written yet.
+  bool can_begin() const;
   // Begins the next record: one frame of at most kMostBytes, or several that together, with
-  // kOverhead each, are at most kShortBytes. Their memory is read until is_sending() ends.
+  // kOverhead each, are at most kShortBytes. Their memory is read until is_sending() ends. What is
+  // begun together is written by one system call.
   void begin(std::span<const Frame> frames);
-  // Writes what the socket takes; true if the record is out.
+  // Writes what the socket takes; true if all records are out.
   bool send_some();
 
   // Reads what is there, up to about `budget` bytes, and passes it on; the number of bytes read.
@@ -80,7 +84,8 @@ class Link {
   enum class Await { kWord, kShortBody, kLongHeader, kLongBody, kTag };
 
   void append(const void* data, size_t bytes);
-  size_t read_more(size_t budget);
+  // The number of bytes read; `is_drained`: there are no more for now.
+  size_t read_more(size_t budget, bool& is_drained);
   // Handles what was read; false if more is needed.
   bool advance(FrameSink& sink);
   void begin_record(uint32_t word);
@@ -95,7 +100,7 @@ class Link {
   std::unique_ptr<Seal> opener_;
   double seconds_sealing_ = 0;
 
-  std::unique_ptr<std::byte[]> out_;  // the record, or its beginning
+  std::unique_ptr<std::byte[]> out_;  // the records, or their beginning
   size_t out_at_ = 0;
   size_t out_end_ = 0;
   std::span<const std::byte> tail_;  // plain long frames: the caller's memory
@@ -109,6 +114,7 @@ class Link {
   FrameHeader header_;                // of the long frame that is coming
   std::byte* place_ = nullptr;        // and where it goes
   size_t place_at_ = 0;
+  bool in_long_ = false;           // the last record was a long one
   std::vector<std::byte> opened_;  // a short record, decrypted
 };
 

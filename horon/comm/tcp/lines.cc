@@ -178,18 +178,28 @@ void Lines::wait_to_send(Line& line, bool wait) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, line.link->fd(), &event);
 }
 
+// A short record, and what else goes with it.
+void Lines::begin(Line& line) {
+  line.load.clear();
+  do {
+    peer(line.peer).out.take(next_, line.socket > 0);
+    if (next_.frames.empty()) return;
+    line.link->begin(next_.frames);
+    line.load.append(next_);
+  } while (line.link->can_begin());
+}
+
 bool Lines::send(Line& line) {
   if (line.is_closed) return false;
   bool moved = false;
   try {
     for (size_t sent = 0; sent < kTurnBytes;) {
       if (!line.link->is_sending()) {
-        peer(line.peer).out.take(line.load, line.socket > 0);
+        begin(line);
         if (line.load.frames.empty()) {
           wait_to_send(line, false);
           return moved;
         }
-        line.link->begin(line.load.frames);
       }
       moved = true;
       if (!line.link->send_some()) break;

@@ -74,7 +74,7 @@ class Lines {
     int socket = 0;
     bool waits_to_send = false;
     bool is_closed = false;
-    Load load;  // of the record that is being sent
+    Load load;  // of the records that are being sent
   };
   struct Peer {
     Peer(uint64_t long_frame, Inbox::Events events) : out(long_frame), in(std::move(events)) {}
@@ -90,6 +90,7 @@ class Lines {
   Peer& peer(int rank) { return *peers_[static_cast<size_t>(rank)]; }
   void add(Connection&& connection);
   void tune(int socket) const;
+  void begin(Line& line);
   bool send(Line& line);
   bool receive(Line& line);
   void settle(const Load& load);
@@ -105,6 +106,7 @@ class Lines {
   std::vector<Line*> active_;
   std::array<epoll_event, 64> ready_{};
   int ready_count_ = 0;
+  Load next_;
   Door door_;
 };
 

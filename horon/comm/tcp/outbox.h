@@ -15,6 +15,10 @@ struct Load {
   std::vector<Frame> frames;
   std::vector<Piece*> pieces;
   void clear() { frames.clear(), pieces.clear(); }
+  void append(const Load& other) {
+    frames.insert(frames.end(), other.frames.begin(), other.frames.end());
+    pieces.insert(pieces.end(), other.pieces.begin(), other.pieces.end());
+  }
 };
 
 // What is to be sent to one peer, and in which order. Credits go first; then messages of at most
