@@ -36,7 +36,8 @@ install(FILES ${PROJECT_BINARY_DIR}/horonConfig.cmake ${PROJECT_BINARY_DIR}/horo
 # libraries do not: they come with every system, and their pieces must be of one version.
 install(CODE [[
   set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
-  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES "${prefix}/bin/horon" LIBRARIES "${prefix}/lib/libhoron.so"
+  file(GLOB gloo "${prefix}/lib/horon/libhoron_*gloo.so")
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES "${prefix}/bin/horon" LIBRARIES "${prefix}/lib/libhoron.so" ${gloo}
     RESOLVED_DEPENDENCIES_VAR needed UNRESOLVED_DEPENDENCIES_VAR missing
     PRE_EXCLUDE_REGEXES "^lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\\+\\+|gcc_s)\\.so" "^ld-linux")
   foreach(library IN LISTS needed)

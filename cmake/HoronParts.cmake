@@ -1,5 +1,6 @@
 # Finds what the optional parts need. HORON_HAVE_<PART> says what was found; ON without it is an error.
-find_package(Gloo REQUIRED)
+find_package(Gloo QUIET)
+set(GLOO_FOUND ${Gloo_FOUND})
 find_package(PkgConfig QUIET)
 find_package(CUDAToolkit QUIET)
 if(PKG_CONFIG_FOUND)
@@ -13,7 +14,7 @@ if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set(NCCL_FOUND ON)
 endif()
 
-foreach(part OPENMPI MPICH CUDA NCCL)
+foreach(part GLOO OPENMPI MPICH CUDA NCCL)
   set(HORON_HAVE_${part} OFF)
   if(${part}_FOUND AND NOT HORON_WITH_${part} STREQUAL "OFF")
     set(HORON_HAVE_${part} ON)

@@ -34,8 +34,8 @@ std::filesystem::path own_file() {
   return {};
 }
 
-constexpr std::array<const char*, 5> kKnownParts = {"cuda", "mpi_openmpi", "mpi_mpich", "nccl",
-                                                    "train_cuda"};
+constexpr std::array<const char*, 6> kKnownParts = {"cuda",      "gloo", "mpi_openmpi",
+                                                    "mpi_mpich", "nccl", "train_cuda"};
 
 // Null and a reason in `why` if the file is absent, does not load, or is of another build.
 void* open_one(const std::string& path, std::string& why) {

@@ -108,8 +108,9 @@ std::unique_ptr<Contender> make_contender(const std::string& name, const Bootstr
   if (name == "shm_bf16") return std::make_unique<OfType>(shm, DType::kBF16);
   if (name == "shm_plain") return std::make_unique<Ours>(shm, false);
   if (name == "raw_gloo") {
-    return std::make_unique<Raw>(
-        make_raw_gloo(info.rank, info.size, make_prefix_store(info.store, "raw/")));
+    return std::make_unique<Raw>(make_raw_gloo(info.rank, info.size,
+                                               make_prefix_store(info.store, "raw/"),
+                                               part_folders(info.job_settings.text("parts"))));
   }
   if (name == "raw_mpi" || name == "raw_mpi_tcp") {
     return std::make_unique<Raw>(make_raw_mpi(part_folders(info.job_settings.text("parts"))));

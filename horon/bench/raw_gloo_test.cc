@@ -7,6 +7,7 @@
 #include <fstream>
 #include <future>
 
+#include "horon/base/part.h"
 #include "horon/base/text.h"
 #include "horon/bench/raw_peer.h"
 
@@ -38,13 +39,14 @@ int option_of(int socket, int level, int option) {
 // A peer in a benchmark is what its users have: nothing of ours may make it slower or faster.
 TEST(RawGloo, KeepsTheSystemsSockets) {
   const auto store = make_memory_store();
+  const auto folders = part_folders("");
   std::vector<float> other = {10, 20, 30};
   auto second = std::async(std::launch::async, [&] {
-    auto peer = make_raw_gloo(1, 2, store);
+    auto peer = make_raw_gloo(1, 2, store, folders);
     peer->all_reduce(other.data(), other.size());
     return peer;
   });
-  const auto first = make_raw_gloo(0, 2, store);
+  const auto first = make_raw_gloo(0, 2, store, folders);
   std::vector<float> data = {1, 2, 3};
   first->all_reduce(data.data(), data.size());
   const auto kept = second.get();

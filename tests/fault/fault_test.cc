@@ -44,10 +44,12 @@ void wait_for_scene(Job& job, const Fault& fault, const char* survivors_say) {
 }
 
 std::vector<std::string> arguments_of(const Fault& fault) {
-  return {"--backend",  fault.backend,
-          "--scenario", fault.scenario,
-          "--victim",   std::to_string(fault.victim),
-          "--hosts",    std::to_string(fault.hosts)};
+  const bool is_plain = fault.backend == "tcp_plain";
+  return {"--backend",   is_plain ? "tcp" : fault.backend,
+          "--knob-wire", is_plain ? "plain" : "private",
+          "--scenario",  fault.scenario,
+          "--victim",    std::to_string(fault.victim),
+          "--hosts",     std::to_string(fault.hosts)};
 }
 
 void expect_survivors_content(const Fault& fault, const std::vector<Outcome>& outcomes) {
@@ -83,7 +85,7 @@ TEST_P(FaultTest, SurvivorsGetTheDocumentedErrorInTime) {
 
 std::vector<Fault> all_faults() {
   std::vector<Fault> faults;
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "tcp", "tcp_plain", "gloo"}) {
     for (const char* scenario : {"kill_waiting", "kill_parent", "kill_busy", "kill_runtime",
                                  "never_calls", "stopped", "leaves", "late_mismatch"}) {
       for (int victim : {0, 2}) faults.push_back({backend, scenario, 4, victim, 0});
@@ -91,8 +93,8 @@ std::vector<Fault> all_faults() {
     faults.push_back({backend, "kill_waiting", 2, 1, 0});
     faults.push_back({backend, "kill_waiting", 8, 5, 0});
   }
-  for (const char* scenario :
-       {"kill_waiting", "kill_parent", "kill_runtime", "never_calls", "late_mismatch"}) {
+  for (const char* scenario : {"kill_waiting", "kill_parent", "kill_busy", "kill_runtime",
+                               "never_calls", "leaves", "late_mismatch"}) {
     faults.push_back({"hier", scenario, 4, 3, 2});
   }
   return faults;

@@ -43,10 +43,12 @@ cmake --build "$work/examples" -j2 >/dev/null
 for program in "$work"/examples/example_*; do "$program" --help | grep -q "^usage:"; done
 "$work/moved/bin/horon" run -np 2 "$work/examples/example_all_reduce" | grep "average of ranks over shm: 0.5"
 [ ! -x "$work/examples/example_c" ] || "$work/moved/bin/horon" run -np 2 "$work/examples/example_c" | grep "step 2: the average is 2.5"
-if [ -x "$work/examples/example_trainer" ]; then # LibTorch is here: Gloo beside it, in a program that links both
+if [ -x "$work/examples/example_trainer" ]; then # LibTorch is here, which has a Gloo of its own
   cd "$work"
   export OMP_NUM_THREADS=1
-  HORON_BACKEND=gloo "$work/moved/bin/horon" run -np 2 "$work/examples/example_cifar10_distributed" "" 1 | grep "^\[0\] epoch 1  loss 1\.2"
+  HORON_BACKEND=tcp "$work/moved/bin/horon" run -np 2 "$work/examples/example_cifar10_distributed" "" 1 | grep "^\[0\] epoch 1  loss 1\.2"
+  ! HORON_BACKEND=gloo "$work/moved/bin/horon" run -np 2 "$work/examples/example_cifar10_distributed" "" 1 >"$work/refused" 2>&1
+  grep "gloo: this process has another Gloo already, in .*libtorch_cpu.so; use tcp" "$work/refused"
   "$work/examples/example_cifar10_single" "" 1 | grep "^epoch 1  loss 1\.2"
   "$work/moved/bin/horon" run -np 2 "$work/examples/example_trainer" "$work/mine" | grep "test  *top-1 100.00 %"
   "$work/moved/bin/horon" train --train_samples 64 --batch_size 16 --max_number_of_steps 2 --model_dir "$work/run" | grep "top-1"

@@ -20,10 +20,10 @@ cc -std=c11 -I"$package/include" -I"$here/../.." "$here/../c_api/c_test.c" -o "$
 
 # What the machine itself brings; all else must come from the package.
 machine='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s))\.so\.[0-9.]+$'
-for file in bin/horon lib/libhoron.so; do
+for file in bin/horon lib/libhoron.so lib/horon/libhoron_gloo.so; do
   ldd "$package/$file" | awk '/=>/ {print $3} /^\t\// {print $1}' | xargs realpath >"$work/loaded"
   if grep -vE "^$package/|$machine" "$work/loaded"; then echo "$file: these are not the package's"; exit 1; fi
-  grep "$package/lib/horon/libgloo" "$work/loaded"
+  [ "$(grep -c /libgloo "$work/loaded")" = "$([ "$file" = lib/horon/libhoron_gloo.so ] && echo 1 || echo 0)" ]
 done
 if find "$package/lib/horon" | grep -E "$machine"; then echo "the package brings pieces of the C library"; exit 1; fi
 
@@ -43,5 +43,6 @@ in_root() {
 }
 in_root /package/bin/horon info | tee "$work/info"
 grep -q "^kernels " "$work/info"
+grep -q "^  gloo *loads: /package/lib/horon/libhoron_gloo.so" "$work/info"
 in_root /package/bin/horon run -np 2 /package/bin/c_test | tee "$work/ranks"
 [ "$(grep -c "from C" "$work/ranks")" = 2 ]

@@ -1,5 +1,3 @@
-#include "horon/comm/gloo/gloo_transport.h"
-
 #include <fmt/format.h>
 #include <gloo/common/error.h>
 #include <gloo/context.h>
@@ -14,9 +12,12 @@
 #include <mutex>
 #include <utility>
 
+#include "horon/base/api.h"
 #include "horon/base/error.h"
 #include "horon/base/thread.h"
+#include "horon/base/version.h"
 #include "horon/comm/gloo/gloo_mesh.h"
+#include "horon/comm/gloo/gloo_part.h"
 #include "horon/comm/p2p/door.h"
 #include "horon/comm/p2p/failure_board.h"
 #include "horon/comm/p2p/peer_watch.h"
@@ -315,9 +316,16 @@ class GlooTransport final : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_gloo_transport(const GlooOptions& options,
-                                               const std::shared_ptr<Store>& store) {
-  return std::make_shared<GlooTransport>(options, store);
+}  // namespace horon
+
+extern "C" {
+
+HORON_API const char* horon_part_version() { return horon::kBuildId; }
+
+// Throws as GlooTransport does: a part is of the same build.
+HORON_API horon::Transport* horon_gloo_transport(const horon::GlooOptions* options,
+                                                 const std::shared_ptr<horon::Store>* store) {
+  return new horon::GlooTransport(*options, *store);
 }
 
-}  // namespace horon
+}  // extern "C"

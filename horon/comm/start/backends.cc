@@ -8,7 +8,7 @@
 #include "horon/base/part.h"
 #include "horon/base/text.h"
 #include "horon/comm/engine/select.h"
-#include "horon/comm/gloo/gloo_transport.h"
+#include "horon/comm/gloo/gloo_part.h"
 #include "horon/comm/hier/hier_backend.h"
 #include "horon/comm/mpi/mpi_part.h"
 #include "horon/comm/nccl/nccl_part.h"
@@ -74,7 +74,8 @@ std::shared_ptr<Transport> make_gloo(const BackendSetup& setup) {
                               .host_id = setup.host,
                               .interface = setup.job_settings.text("interface"),
                               .one_host = setup.topology.is_one_host(),
-                              .start_timeout = setup.job_settings.duration("start_timeout")},
+                              .start_timeout = setup.job_settings.duration("start_timeout"),
+                              .part_folders = part_folders(setup.job_settings.text("parts"))},
                              setup.store);
 }
 
