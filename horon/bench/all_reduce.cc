@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "horon/base/error.h"
 #include "horon/base/part.h"
@@ -95,7 +96,7 @@ std::vector<std::string> contenders_of_job(const AllReduceOptions& options, bool
 }
 
 AllReduceJob prepare(const AllReduceOptions& options, const JobSettings& job_settings, int ranks,
-                     bool is_first, std::vector<std::string> contenders, const Say& say) {
+                     std::vector<std::string> contenders, const Say& say) {
   AllReduceJob measurement;
   BenchPlan& plan = measurement.plan;
   plan.contenders = std::move(contenders);
@@ -105,16 +106,61 @@ AllReduceJob prepare(const AllReduceOptions& options, const JobSettings& job_set
   plan.max_rounds = options.quick ? 25 : 60;
   plan.shows_progress = isatty(STDERR_FILENO) != 0;
   if (parse_dtype(options.dtype) != DType::kF32) std::erase_if(plan.contenders, needs_floats);
-  if (!is_first && options.backends.empty()) {  // more ranks measure scaling, without peers
-    plan.contenders = {"floor", "shm", "exact"};
-    std::erase_if(plan.sizes,
-                  [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });
-  }
   drop_without_algorithm(options, job_settings, plan.contenders, say);
   measurement.job.ranks = ranks;
   measurement.job.arguments = {"bench", "rank"};
   measurement.job.mpirun = find_mpirun(options, job_settings, ranks, plan.contenders, say);
   return measurement;
+}
+
+// More ranks measure scaling, without peers.
+AllReduceJob prepare_scaling(const AllReduceOptions& options, const JobSettings& job_settings,
+                             int ranks, const std::vector<std::string>& contenders,
+                             const Say& say) {
+  AllReduceJob measurement = prepare(options, job_settings, ranks, contenders, say);
+  std::erase_if(measurement.plan.sizes,
+                [](uint64_t bytes) { return bytes != kLargeBytes && bytes != kSmallBytes; });
+  return measurement;
+}
+
+// Makes `horon run` start the job on the hosts, through mpirun if the contenders need it.
+AllReduceJob put_on_hosts(AllReduceJob measurement, const AllReduceOptions& options) {
+  RankJob& job = measurement.job;
+  const auto hosts = split(options.hosts, ',');
+  const auto count = static_cast<int>(hosts.size());
+  require(count > 1, "--hosts: at least two, e.g. --hosts a,b");
+  require(job.ranks % count == 0,
+          fmt::format("--ranks {} is not a multiple of {} hosts", job.ranks, count));
+  std::vector<std::string> slots;
+  for (const std::string& host : hosts)
+    slots.push_back(fmt::format("{}:{}", host, job.ranks / count));
+  job.run_flags = {"-H", fmt::format("{}", fmt::join(slots, ","))};
+  for (std::string& flag : split(options.run_flags, ' '))
+    if (!flag.empty()) job.run_flags.push_back(std::move(flag));
+  if (!std::exchange(job.mpirun, {}).empty())
+    job.run_flags.insert(job.run_flags.end(),
+                         {"--mpi", "--mpi-args", "--mca pml ob1 --mca btl self,tcp"});
+  measurement.plan.is_one_host = false;
+  measurement.plan.shows_progress = false;  // `horon run` shows lines when they end
+  return measurement;
+}
+
+std::vector<AllReduceJob> prepare_between_hosts(const AllReduceOptions& options,
+                                                const JobSettings& job_settings,
+                                                const std::vector<int>& ranks, const Say& say) {
+  std::vector<AllReduceJob> jobs;
+  const auto hosts = static_cast<int>(split(options.hosts, ',').size());
+  for (const int count : ranks) {
+    if (jobs.empty() || !options.backends.empty()) {
+      jobs.push_back(put_on_hosts(
+          prepare(options, job_settings, count, contenders_of(options), say), options));
+      continue;
+    }
+    jobs.push_back(put_on_hosts(
+        prepare_scaling(options, job_settings, count, {"floor", "hier"}, say), options));
+    jobs.push_back(prepare_scaling(options, job_settings, count / hosts, {"floor", "shm"}, say));
+  }
+  return jobs;
 }
 
 }  // namespace
@@ -133,12 +179,16 @@ void check_names(const AllReduceOptions& options) {
 
 std::vector<int> ranks_of(const AllReduceOptions& options) {
   std::vector<int> ranks;
-  for (const std::string& one : split(options.ranks, ','))
+  const auto hosts = static_cast<int>(split(options.hosts, ',').size());
+  if (options.ranks.empty() && !options.hosts.empty()) return {hosts, 4 * hosts};
+  for (const std::string& one : split(options.ranks.empty() ? "2,4" : options.ranks, ','))
     ranks.push_back(static_cast<int>(parse_integer(one, "--ranks", 1, 64)));
   return ranks;
 }
 
 std::vector<std::string> contenders_of(const AllReduceOptions& options) {
+  if (options.backends.empty() && !options.hosts.empty())
+    return {"floor", "tcp", "tcp_plain", "gloo", "mpi_tcp", "raw_mpi_tcp"};
   if (options.backends.empty())
     return {"floor", "shm", "shm_plain", "exact",    "shm_f16", "shm_bf16",  "shm_max",
             "gloo",  "mpi", "raw_mpi",   "raw_gloo", "tcp",     "tcp_plain", "raw_mpi_tcp"};
@@ -160,16 +210,21 @@ std::vector<AllReduceJob> prepare_all_reduce(const AllReduceOptions& options,
                                              const JobSettings& job_settings,
                                              const std::vector<int>& ranks, const Say& say) {
   std::vector<AllReduceJob> jobs;
+  if (!options.hosts.empty()) return prepare_between_hosts(options, job_settings, ranks, say);
   for (const int count : ranks) {
     const bool is_first = jobs.empty();
+    if (!is_first && options.backends.empty()) {
+      jobs.push_back(prepare_scaling(options, job_settings, count, {"floor", "shm", "exact"}, say));
+      continue;
+    }
     const auto add = [&](std::vector<std::string> contenders) {
-      jobs.push_back(prepare(options, job_settings, count, is_first, std::move(contenders), say));
+      jobs.push_back(prepare(options, job_settings, count, std::move(contenders), say));
     };
     const auto within = contenders_of_job(options, false);
     auto over_tcp = contenders_of_job(options, true);
     if (options.mpi != "openmpi") std::erase_if(over_tcp, needs_mpi);
     if (within.size() > 1 || over_tcp.size() == 1) add(within);
-    if (over_tcp.size() > 1 && (is_first || !options.backends.empty())) add(over_tcp);
+    if (over_tcp.size() > 1) add(over_tcp);
   }
   return jobs;
 }
@@ -218,11 +273,14 @@ nlohmann::json summarise(const std::vector<BenchPoint>& points) {
     ratio(key, median(2, bytes, "tcp_plain"), median(2, bytes, "raw_mpi_tcp"));
   ratio("private_over_plain_100MB", median(2, kLargeBytes, "tcp"),
         median(2, kLargeBytes, "tcp_plain"));
+  // Two levels against their parts: between two hosts, and inside each, before and after.
+  ratio("hier_over_parts_100MB", median(8, kLargeBytes, "hier"),
+        median(2, kLargeBytes, "tcp") + 2 * median(4, kLargeBytes, "shm"));
   return summary;
 }
 
 std::string draw(const std::vector<BenchPoint>& points) {
-  report::Plot plot{.title = fmt::format("all-reduce, {} ranks on one host", points.front().ranks),
+  report::Plot plot{.title = fmt::format("all-reduce, {} ranks", points.front().ranks),
                     .x_label = "bytes a rank",
                     .y_label = "microseconds (median)",
                     .series = {},

@@ -18,6 +18,7 @@ struct BenchPlan {
   double seconds = 2.0;  // limit for each size
   int max_rounds = 60;
   bool shows_progress = false;
+  bool is_one_host = true;
 };
 
 // The result of one contender at one size on a number of ranks.
@@ -33,7 +34,7 @@ struct BenchPoint {
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BenchPlan, contenders, sizes, dtype, seconds, max_rounds,
-                                   shows_progress)
+                                   shows_progress, is_one_host)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BenchPoint, ranks, bytes, contender, median_us, p95_us, gb_per_s,
                                    share_of_floor, rounds)
 
@@ -48,14 +49,16 @@ struct AllReduceOptions {
   bool quick = false;
   std::string sizes;     // "4,64KB,100MB"; empty: the default ones
   std::string backends;  // contenders; empty: the default ones that can run here
-  std::string ranks = "2,4";
+  std::string ranks;     // empty: "2,4"; between hosts as many as hosts, and four times as many
   std::string dtype = "f32";
   std::string mpi = "openmpi";  // or "mpich"
+  std::string hosts;            // "a,b"; empty: this one
+  std::string run_flags;        // of `horon run`, for these hosts
 };
 
 // One job of the benchmark.
 struct AllReduceJob {
-  LocalJob job;
+  RankJob job;
   BenchPlan plan;
 };
 
@@ -63,8 +66,10 @@ struct AllReduceJob {
 void check_names(const AllReduceOptions& options);
 std::vector<int> ranks_of(const AllReduceOptions& options);
 std::vector<std::string> contenders_of(const AllReduceOptions& options);
-// One job for each number of ranks, and one for what goes over TCP. Contenders that cannot run here
-// are skipped with a message; a UsageError if they were requested.
+// One job for each number of ranks, and one for what goes over TCP. Between hosts: one job that
+// compares the ways between them, and for each further number of ranks one for hier on all hosts
+// and one for shm on this host. Contenders that cannot run here are skipped with a message; a
+// UsageError if they were requested.
 std::vector<AllReduceJob> prepare_all_reduce(const AllReduceOptions& options,
                                              const JobSettings& job_settings,
                                              const std::vector<int>& ranks, const Say& say);

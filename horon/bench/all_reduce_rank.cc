@@ -16,6 +16,7 @@
 #include "horon/bench/raw_peer.h"
 #include "horon/comm/bootstrap.h"
 #include "horon/comm/mpi/mpi_part.h"
+#include "horon/runtime/session.h"
 
 namespace horon::bench {
 namespace {
@@ -84,20 +85,22 @@ class Raw final : public Contender {
   std::unique_ptr<RawPeer> peer_;
 };
 
-std::shared_ptr<Communicator> connect(const BootstrapInfo& info, const std::string& backend) {
+std::shared_ptr<Communicator> connect(const BootstrapInfo& info, const std::string& backend,
+                                      bool is_one_host) {
   BootstrapInfo mine = info;
   mine.name = "bench-" + backend;
   const bool is_plain = backend == "tcp_plain";
   const std::string known = is_plain ? "tcp" : backend == "mpi_tcp" ? "mpi" : backend;
   mine.job_settings.set("backend", known, "bench");
   if (is_plain) mine.job_settings.set("wire", "plain", "bench");
-  if (backend == "hier")
+  if (backend == "hier" && is_one_host)  // pretends to be two
     mine.job_settings.set("host_id", fmt::format("half{}", info.rank % 2), "bench");
   return make_communicator(mine);
 }
 
 std::unique_ptr<Contender> make_contender(const std::string& name, const BootstrapInfo& info,
-                                          const std::shared_ptr<Communicator>& shm) {
+                                          const std::shared_ptr<Communicator>& shm,
+                                          bool is_one_host) {
   if (name == "floor") return std::make_unique<Floor>();
   if (name == "shm") return std::make_unique<Ours>(shm, true);
   if (name == "exact")
@@ -115,7 +118,7 @@ std::unique_ptr<Contender> make_contender(const std::string& name, const Bootstr
   if (name == "raw_mpi" || name == "raw_mpi_tcp") {
     return std::make_unique<Raw>(make_raw_mpi(part_folders(info.job_settings.text("parts"))));
   }
-  return std::make_unique<Ours>(connect(info, name), false);
+  return std::make_unique<Ours>(connect(info, name, is_one_host), false);
 }
 
 // Memory for all sizes and contenders: one piece on the heap of shm, one beside it.
@@ -229,16 +232,16 @@ class SizeRun {
   int batch_;
 };
 
-}  // namespace
-
-std::vector<std::string> contender_names() {
-  return {"floor",   "shm",      "shm_plain",   "exact",  "shm_f16", "shm_bf16",
-          "shm_max", "tcp",      "tcp_plain",   "gloo",   "hier",    "mpi",
-          "raw_mpi", "raw_gloo", "raw_mpi_tcp", "mpi_tcp"};
-}
-
-void run_all_reduce_rank(const RankOptions& options) {
+// What a rank measures, and the communicator that connects the ranks meanwhile.
+struct Setup {
   BootstrapInfo info;
+  BenchPlan plan;
+  std::shared_ptr<Communicator> sync;
+};
+
+Setup set_up_here(const RankOptions& options) {
+  Setup setup;
+  BootstrapInfo& info = setup.info;
   info.job_settings =
       JobSettings::resolve({}, process_env, process_env("HORON_CONFIG").value_or(""));
   info.rank = options.rank;
@@ -250,16 +253,44 @@ void run_all_reduce_rank(const RankOptions& options) {
     info.rank = world.rank;
   }
   const Deadline soon = Deadline::after(info.job_settings.duration("start_timeout"));
-  const auto plan = nlohmann::json::parse(info.store->get("plan", soon)).get<BenchPlan>();
+  setup.plan = nlohmann::json::parse(info.store->get("plan", soon)).get<BenchPlan>();
+  const auto& contenders = setup.plan.contenders;
   BootstrapInfo beside = info;  // if shm is not measured, it only connects the ranks
-  if (std::none_of(plan.contenders.begin(), plan.contenders.end(), [](const std::string& name) {
+  if (std::none_of(contenders.begin(), contenders.end(), [](const std::string& name) {
         return name == "exact" || name.rfind("shm", 0) == 0;
       }))
     beside.job_settings.set("algorithm", "", "bench");
-  const auto sync = connect(beside, "shm");
+  setup.sync = connect(beside, "shm", true);
+  return setup;
+}
+
+// On several hosts: a session enters the job.
+Setup set_up_on_hosts(const RankOptions& options) {
+  const auto session = std::make_shared<Session>();
+  Setup setup;
+  setup.info.rank = session->rank();
+  setup.info.size = session->size();
+  setup.info.store = session->store();
+  setup.info.job_settings = session->job_settings();
+  setup.plan = nlohmann::json::parse(options.plan).get<BenchPlan>();
+  setup.sync = {session, &session->world()};
+  return setup;
+}
+
+}  // namespace
+
+std::vector<std::string> contender_names() {
+  return {"floor",   "shm",      "shm_plain",   "exact",  "shm_f16", "shm_bf16",
+          "shm_max", "tcp",      "tcp_plain",   "gloo",   "hier",    "mpi",
+          "raw_mpi", "raw_gloo", "raw_mpi_tcp", "mpi_tcp"};
+}
+
+void run_all_reduce_rank(const RankOptions& options) {
+  const Setup setup = options.plan.empty() ? set_up_here(options) : set_up_on_hosts(options);
+  const auto& [info, plan, sync] = setup;
   std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
   for (const std::string& name : plan.contenders)
-    contenders.emplace_back(name, make_contender(name, info, sync));
+    contenders.emplace_back(name, make_contender(name, info, sync, plan.is_one_host));
   // Bound after the libraries have started their threads: only the measuring thread gets a
   // core.
   const std::vector<int> cores = usable_cores();
@@ -280,9 +311,10 @@ void run_all_reduce_rank(const RankOptions& options) {
       points.push_back(point);
   }
   if (plan.shows_progress && info.rank == 0) std::cerr << "\r" << std::string(60, ' ') << "\r";
-  if (info.rank == 0)
-    info.store->set("result", nlohmann::json(points).dump(),
-                    Deadline::after(std::chrono::seconds(10)));
+  const std::string result = nlohmann::json(points).dump();
+  if (info.rank == 0 && plan.is_one_host)
+    info.store->set("result", result, Deadline::after(std::chrono::seconds(10)));
+  if (info.rank == 0 && !plan.is_one_host) std::cout << result << std::endl;
   sync->barrier();
 }
 

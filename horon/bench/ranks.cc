@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
@@ -89,10 +90,29 @@ bool is_on_path(const std::string& program) {
   return false;
 }
 
+// Ranks of `horon run`, which find each other through it.
+std::string run_on_hosts(const RankJob& job, const std::string& message,
+                         const std::string& folder) {
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  std::vector<std::string> command = {
+      program, "run", "-np", std::to_string(job.ranks), "--output-filename", folder + "/out"};
+  command.insert(command.end(), job.run_flags.begin(), job.run_flags.end());
+  command.push_back(program);
+  command.insert(command.end(), job.arguments.begin(), job.arguments.end());
+  command.insert(command.end(), {"--plan", message});
+  Children children;
+  children.start(command, folder + "/log");
+  if (!children.wait())
+    throw Error("the job failed: " + said_in(folder + "/log"), ExitCode::kLaunch);
+  std::ifstream out(folder + "/out/rank.0/stdout");
+  return {std::istreambuf_iterator<char>(out), {}};
+}
+
 }  // namespace
 
-std::string run_ranks(const LocalJob& job, const std::string& message) {
+std::string run_ranks(const RankJob& job, const std::string& message) {
   const TempFolder folder("horon-ranks");
+  if (!job.run_flags.empty()) return run_on_hosts(job, message, folder.path());
   const Deadline soon = Deadline::after(std::chrono::seconds(10));
   const auto store = make_file_store(folder.path() + "/store");
   store->set("plan", message, soon);

@@ -209,7 +209,7 @@ class Bench {
 };
 
 nlohmann::json measure(int ranks, int rounds) {
-  LocalJob job;
+  RankJob job;
   job.ranks = ranks;
   job.arguments = {"bench", "runtime-rank"};
   return nlohmann::json::parse(run_ranks(job, nlohmann::json({{"rounds", rounds}}).dump()));

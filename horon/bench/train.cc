@@ -7,6 +7,7 @@
 
 #include "horon/base/error.h"
 #include "horon/base/fd.h"
+#include "horon/base/part.h"
 #include "horon/base/thread.h"
 #include "horon/bench/record.h"
 #include "horon/file/file.h"
@@ -86,6 +87,7 @@ class Bench {
                                               {"rounds", rounds},
                                               {"threads", 1}});
     keep("scaling_efficiency_2", scaling, "alone", "together");
+    run_wires(rounds / 2);
     const auto bare = measure(1, {{"what", "libtorch"},
                                   {"model", "resnet_v1_50"},
                                   {"batch", 64},
@@ -117,6 +119,27 @@ class Bench {
   nlohmann::json summary = nlohmann::json::object();
 
  private:
+  // The same over TCP, as between hosts. `_bound`: what is left if 1.2 times the all-reduce of all
+  // gradients came on top of the step.
+  void run_wires(int rounds) {
+    std::vector<std::string> wires = {"tcp", "tcp_plain"};
+    for (const PartStatus& part : probe_parts(part_folders("")))
+      if (part.name == "gloo" && part.loads) wires.emplace_back("gloo");
+    const auto times = measure(2, {{"what", "wires"},
+                                   {"wires", wires},
+                                   {"model", "resnet_v1_50"},
+                                   {"batch", 64},
+                                   {"rounds", rounds},
+                                   {"threads", 1}});
+    for (const std::string& wire : wires) {
+      const std::string key = "scaling_efficiency_2_" + wire;
+      keep(key, times, "alone", wire.c_str());
+      const double share = median(times[wire + "_all_reduce"]) / median(times["alone"]);
+      summary[key + "_bound"] = 1 - 1.2 * share;
+      say_(fmt::format("{:<34} {:.3f}", key + "_bound", 1 - 1.2 * share));
+    }
+  }
+
   static constexpr uint64_t kOverlapBucket = 8U << 20;  // only the last bucket cannot overlap
   static nlohmann::json on_gpu(nlohmann::json plan) {
     plan.update({{"model", "resnet_v1_50"},

@@ -83,6 +83,7 @@ class Steps {
     compute_gradients(replica_, *sync_, {{{shards, global}}});
     optimizer_->step(sync_->slices(), 1e-4);
   }
+  const std::vector<train::Slice>& slices() const { return sync_->slices(); }
 
  private:
   Runtime runtime_;
@@ -298,6 +299,49 @@ nlohmann::json measure_wrapped(const nlohmann::json& plan, Session& session, Com
                  accelerator);
 }
 
+// All ranks over one way between hosts.
+std::unique_ptr<Communicator> connect_over(const std::string& wire, const Session& session) {
+  BootstrapInfo info;
+  info.rank = session.rank();
+  info.size = session.size();
+  info.store = session.store();
+  info.name = "bench-" + wire;
+  info.job_settings = session.job_settings();
+  info.job_settings.set("backend", wire == "gloo" ? "gloo" : "tcp", "bench");
+  if (wire == "tcp_plain") info.job_settings.set("wire", "plain", "bench");
+  return make_communicator(info);
+}
+
+// Steps over each way between hosts, against a lone rank's; and an all-reduce of as many bytes.
+nlohmann::json measure_wires(const nlohmann::json& plan, const Session& session,
+                             Communicator& comm) {
+  const TrainConfig config = config_for(plan);
+  const ModelShape shape;
+  Replica replica(config, shape, {.threads = plan.at("threads").get<int>()});
+  const auto batch = plan.at("batch").get<uint64_t>();
+  const FixedBatch fixed(batch, shape, {});
+  Steps lone(config, alone({}), replica, {});
+  const auto ranks = static_cast<uint64_t>(comm.size());
+  Contenders contenders = {{"alone", [&] { lone.step(fixed.shards(1), batch); }},
+                           {"again", [&] { lone.step(fixed.shards(1), batch); }}};
+  uint64_t count = 0;
+  for (const auto& slice : lone.slices()) count += slice.count;
+  OwnedBuffer gradients = OwnedBuffer::host(count, DType::kF32);
+  std::vector<std::unique_ptr<Steps>> steps;
+  std::vector<std::unique_ptr<Communicator>> wires;
+  for (const auto& wire : plan.at("wires").get<std::vector<std::string>>()) {
+    steps.push_back(
+        std::make_unique<Steps>(config, connect_over(wire, session), replica, Accelerator{}));
+    contenders.emplace_back(
+        wire, [&, one = steps.back().get()] { one->step(fixed.shards(1), batch * ranks); });
+    wires.push_back(connect_over(wire, session));
+    contenders.emplace_back(wire + "_all_reduce", [&, one = wires.back().get()] {
+      one->all_reduce(gradients.view(), {});
+    });
+  }
+  return measure(comm, plan.at("rounds").get<int>(), contenders);
+}
+
 nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communicator> world,
                              Communicator& comm, const Accelerator& accelerator) {
   TrainConfig config = config_for(plan);
@@ -348,6 +392,8 @@ void run_train_steps(const std::string& text) {
   nlohmann::json times;
   if (what == "input") {
     times = measure_input(plan, *clock);
+  } else if (what == "wires") {
+    times = measure_wires(plan, session, *clock);
   } else if (what == "wrapped") {
     times = measure_wrapped(plan, session, *clock, accelerator);
   } else if (what == "overlap") {

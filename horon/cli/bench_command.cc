@@ -108,13 +108,19 @@ void add_all_reduce(CLI::App& bench, Globals& globals) {
   allreduce->add_option(
       "--backends", flags->backends,
       fmt::format("what to measure: {}", fmt::join(bench::contender_names(), ", ")));
-  allreduce
-      ->add_option(
-          "--ranks", flags->ranks,
-          "numbers of ranks; with the first one all backends are measured, with the others shm")
-      ->capture_default_str();
+  allreduce->add_option(
+      "--ranks", flags->ranks,
+      "numbers of ranks; with the first one all backends are measured, with the others shm; "
+      "default: 2,4, between hosts 1 and 4 on each");
   allreduce->add_option("--dtype", flags->dtype, "element type")->capture_default_str();
   allreduce->add_option("--mpi", flags->mpi, "openmpi or mpich")->capture_default_str();
+  allreduce->add_option("--hosts", flags->hosts,
+                        "measure between these hosts, e.g. a,b, with `horon run`; over tcp, gloo "
+                        "and MPI's TCP");
+  allreduce
+      ->add_option("--run-flags", flags->run_flags,
+                   "flags of `horon run` for these hosts, e.g. '--ssh-config FILE'")
+      ->needs("--hosts");
   add_job_setting_flags(*allreduce, globals);
   allreduce->callback([flags, &globals] { run_all_reduce(*flags, globals); });
 }
@@ -226,7 +232,8 @@ void add_ranks(CLI::App& bench, Globals& globals) {
     auto options = std::make_shared<bench::RankOptions>();
     rank->add_option("--rank", options->rank);
     rank->add_option("--size", options->size);
-    rank->add_option("--store", options->store)->required();
+    rank->add_option("--store", options->store);
+    rank->add_option("--plan", options->plan);
     rank->callback([options, body] { body(*options); });
   };
   add("rank", bench::run_all_reduce_rank);
