@@ -13,6 +13,29 @@ namespace {
 
 uint64_t end_of(const TreeNode& node) { return node.first + (1ULL << node.level); }
 
+// The smallest node over all of these leaves, in order of their shards: the first one behind the
+// middle of that node.
+template <typename Leaf>
+size_t split(size_t begin, size_t end, const Leaf& leaf) {
+  const uint64_t low = leaf(begin).first;
+  const uint64_t high = end_of(leaf(end - 1)) - 1;
+  const auto level = static_cast<uint32_t>(std::bit_width(low ^ high));
+  const uint64_t middle = ((high >> (level - 1)) << (level - 1));
+  for (size_t i = begin + 1; i < end; ++i) {
+    if (leaf(i).first >= middle) return i;
+  }
+  return end - 1;
+}
+
+// Indices of the leaves, by shard.
+std::vector<uint32_t> order_of(std::span<const TreeNode> leaves) {
+  std::vector<uint32_t> order(leaves.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return leaves[a].first < leaves[b].first; });
+  return order;
+}
+
 class Planner {
  public:
   Planner(std::span<const TreeNode> leaves, std::vector<uint32_t> order)
@@ -24,7 +47,7 @@ class Planner {
       steps_.push_back({TreeInstruction::Kind::kPush, order_[begin], 0});
       return;
     }
-    const size_t middle = split(begin, end);
+    const size_t middle = split(begin, end, [&](size_t i) { return leaf(i); });
     const bool left_is_leaf = middle - begin == 1;
     const bool right_is_leaf = end - middle == 1;
     if (left_is_leaf && right_is_leaf) {
@@ -47,18 +70,6 @@ class Planner {
  private:
   const TreeNode& leaf(size_t i) const { return leaves_[order_[i]]; }
 
-  // The smallest node over all of [begin, end) is where its halves meet: cut there.
-  size_t split(size_t begin, size_t end) const {
-    const uint64_t low = leaf(begin).first;
-    const uint64_t high = end_of(leaf(end - 1)) - 1;
-    const auto level = static_cast<uint32_t>(std::bit_width(low ^ high));
-    const uint64_t middle = ((high >> (level - 1)) << (level - 1));
-    for (size_t i = begin + 1; i < end; ++i) {
-      if (leaf(i).first >= middle) return i;
-    }
-    return end - 1;
-  }
-
   std::span<const TreeNode> leaves_;
   std::vector<uint32_t> order_;
   std::vector<TreeInstruction> steps_;
@@ -68,10 +79,7 @@ class Planner {
 
 std::vector<TreeInstruction> plan_tree(std::span<const TreeNode> leaves) {
   if (leaves.empty()) return {};
-  std::vector<uint32_t> order(leaves.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::sort(order.begin(), order.end(),
-            [&](uint32_t a, uint32_t b) { return leaves[a].first < leaves[b].first; });
+  std::vector<uint32_t> order = order_of(leaves);
   for (size_t i = 1; i < order.size(); ++i) {
     if (leaves[order[i]].first < end_of(leaves[order[i - 1]])) {
       throw UsageError(
@@ -82,6 +90,34 @@ std::vector<TreeInstruction> plan_tree(std::span<const TreeNode> leaves) {
   Planner planner(leaves, std::move(order));
   planner.emit(0, leaves.size());
   return planner.take();
+}
+
+std::vector<std::vector<OwnedNode>> fold_by_owner(std::span<const TreeNode> leaves,
+                                                  std::span<const size_t> owners, size_t count) {
+  std::vector<std::vector<OwnedNode>> folded(count);
+  const std::vector<uint32_t> order = order_of(leaves);
+  const auto leaf = [&](size_t i) { return leaves[order[i]]; };
+  const auto fold = [&](const auto& self, size_t begin, size_t end) -> void {
+    const size_t owner = owners[order[begin]];
+    const bool is_pure = std::all_of(order.begin() + static_cast<ptrdiff_t>(begin),
+                                     order.begin() + static_cast<ptrdiff_t>(end),
+                                     [&](uint32_t i) { return owners[i] == owner; });
+    if (!is_pure) {
+      const size_t middle = split(begin, end, leaf);
+      self(self, begin, middle);
+      self(self, middle, end);
+      return;
+    }
+    OwnedNode owned{leaf(begin), {}};
+    const uint64_t last = end_of(leaf(end - 1)) - 1;
+    while (end_of(owned.node) <= last)
+      owned.node = {(owned.node.first >> (owned.node.level + 1)) << (owned.node.level + 1),
+                    owned.node.level + 1};
+    for (size_t i = begin; i < end; ++i) owned.leaves.push_back(order[i]);
+    folded[owner].push_back(std::move(owned));
+  };
+  if (!leaves.empty()) fold(fold, 0, leaves.size());
+  return folded;
 }
 
 uint32_t most_nodes_of_a_run(uint64_t shards) {

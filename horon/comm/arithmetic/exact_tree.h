@@ -35,6 +35,17 @@ struct TreeInstruction {
 // of them contain the same shard. No leaves: no instructions.
 std::vector<TreeInstruction> plan_tree(std::span<const TreeNode> leaves);
 
+// A node whose shards all belong to one owner, and the leaves that it is the sum of.
+struct OwnedNode {
+  TreeNode node;
+  std::vector<uint32_t> leaves;  // indices into the leaves
+};
+// The largest such nodes of the tree over these leaves, by owner: every owner can sum its own
+// before anything is exchanged, and the tree over the results has the same bits. owners[i] <
+// `count` owns leaf i.
+std::vector<std::vector<OwnedNode>> fold_by_owner(std::span<const TreeNode> leaves,
+                                                  std::span<const size_t> owners, size_t count);
+
 // Maximum number of nodes for a contiguous range of shards.
 uint32_t most_nodes_of_a_run(uint64_t shards);
 

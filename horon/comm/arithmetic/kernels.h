@@ -35,6 +35,9 @@ struct Table {
   void (*reduce[10][5])(const Args&);
   void (*tree_f32)(const TreeArgs&);
   void (*tree_f64)(const TreeArgs&);
+  // Between a type and the one its sums are made in; null where that is the type itself.
+  void (*widen[10])(const void* from, void* to, size_t count);
+  void (*narrow[10])(const void* from, void* to, size_t count);
 };
 
 const Table& generic_table();

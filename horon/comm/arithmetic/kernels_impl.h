@@ -118,6 +118,24 @@ void tree(const TreeArgs& tree) {
   }
 }
 
+template <typename T>
+void widen(const void* from, void* to, size_t count) {
+  using A = typename Accumulator<T, true>::Type;
+  load_block(static_cast<A*>(to), static_cast<const T*>(from), count);
+}
+
+template <typename T>
+void narrow(const void* from, void* to, size_t count) {
+  using A = typename Accumulator<T, true>::Type;
+  store_block(static_cast<T*>(to), static_cast<const A*>(from), count);
+}
+
+#define HORON_CONVERSIONS(F)                                                                   \
+  {                                                                                            \
+    F<uint8_t>, F<int8_t>, F<int16_t>, F<int32_t>, nullptr, F<F16>, F<BF16>, nullptr, nullptr, \
+        nullptr                                                                                \
+  }
+
 // `S` is what T is summed as: integers without a sign, which wrap around.
 #define HORON_ROW(T, S)                                                                           \
   {                                                                                               \
@@ -142,7 +160,9 @@ const Table& HORON_KERNELS() {
        {reduce_blocks<Bool, Or, false>, reduce_blocks<Bool, And, false>,
         reduce_blocks<Bool, Or, false>, reduce_blocks<Bool, And, false>, nullptr}},
       tree<float>,
-      tree<double>};
+      tree<double>,
+      HORON_CONVERSIONS(widen),
+      HORON_CONVERSIONS(narrow)};
   return kTable;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "horon/base/error.h"
@@ -100,6 +101,23 @@ void reduce_tree(const TreeJob& job) {
                                   codes.size()};
   const Table& table = *choice().usable[0];
   (job.dtype == DType::kF32 ? table.tree_f32 : table.tree_f64)(args);
+}
+
+DType wide_type(DType dtype) {
+  if (dtype == DType::kF16 || dtype == DType::kBF16) return DType::kF32;
+  return is_float(dtype) || dtype == DType::kBool ? dtype : DType::kI64;
+}
+
+void widen(DType dtype, const void* from, void* to, uint64_t count) {
+  auto* convert = choice().usable[0]->widen[static_cast<size_t>(dtype)];
+  if (convert != nullptr) return convert(from, to, count);
+  if (count != 0) std::memmove(to, from, count * size_of(dtype));
+}
+
+void narrow(DType dtype, const void* from, void* to, uint64_t count) {
+  auto* convert = choice().usable[0]->narrow[static_cast<size_t>(dtype)];
+  if (convert != nullptr) return convert(from, to, count);
+  if (count != 0) std::memmove(to, from, count * size_of(dtype));
 }
 
 void accumulate(DType dtype, void* to, const void* from, uint64_t count) {

@@ -37,6 +37,14 @@ struct TreeJob {
 };
 void reduce_tree(const TreeJob& job);
 
+// The type in which values of this type are summed: f32 for f16 and bf16, i64 for integers, else
+// the type itself.
+DType wide_type(DType dtype);
+// Converts to wide_type(dtype) and back: 16-bit floats are rounded to nearest even, integers cut
+// off. The type itself: copies.
+void widen(DType dtype, const void* from, void* to, uint64_t count);
+void narrow(DType dtype, const void* from, void* to, uint64_t count);
+
 // to[i] += from[i], f32 and f64: one fold of an exact sum.
 void accumulate(DType dtype, void* to, const void* from, uint64_t count);
 
