@@ -260,14 +260,27 @@ void P2pChannel::all_gather(const Round& round, BufferView in, BufferView out,
   expect(round, Algorithm::kOneShot, OpKind::kAllGather);
   const BufferView mine = out.slice(offsets[index_], in.count);
   if (in.count != 0 && mine.data != in.data) std::memmove(mine.data, in.data, in.bytes());
+  std::vector<BufferView> segments(members_.size());
+  for (int member : round.active)
+    segments[member] = out.slice(offsets[member], offsets[member + 1] - offsets[member]);
   std::vector<Message> messages;
-  for (int member : round.active) {
-    if (member == index_) continue;
-    const BufferView theirs = out.slice(offsets[member], offsets[member + 1] - offsets[member]);
-    if (in.count != 0) messages.push_back(to(member, in.data, in.bytes()));
-    if (theirs.count != 0) messages.push_back(from(member, theirs.data, theirs.bytes()));
-  }
+  for (int member : round.active) gather_from(member, in, segments[member], messages);
   exchange(messages, round.timeout);
+}
+
+void P2pChannel::gather(const BufferView& in, std::span<const BufferView> segments,
+                        Milliseconds timeout) {
+  std::vector<Message> messages;
+  for (int member = 0; member < size(); ++member)
+    gather_from(member, in, segments[static_cast<size_t>(member)], messages);
+  exchange(messages, timeout);
+}
+
+void P2pChannel::gather_from(int member, const BufferView& in, const BufferView& theirs,
+                             std::vector<Message>& messages) const {
+  if (member == index_) return;
+  if (in.count != 0) messages.push_back(to(member, in.data, in.bytes()));
+  if (theirs.count != 0) messages.push_back(from(member, theirs.data, theirs.bytes()));
 }
 
 void P2pChannel::broadcast(const Round& round, BufferView data, int root) {

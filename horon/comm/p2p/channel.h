@@ -42,6 +42,11 @@ class P2pChannel final : public Channel {
                   const std::vector<std::vector<uint64_t>>& sends) override;
   void reduce_tree(const Round& round, const TreeCall& call) override;
 
+  // For operations that were agreed on elsewhere: what messages call the next ones.
+  void describe_as(const Header& header) { headers_[static_cast<size_t>(index_)] = header; }
+  // all_gather into segments that may be anywhere: segments[i] is member i's, ours is `in`.
+  void gather(const BufferView& in, std::span<const BufferView> segments, Milliseconds timeout);
+
  private:
   // An operation in chunks: chunk k of every contributor is gathered (messages appended to a list),
   // reduced, and the result spread to all. While one is reduced the next ones are on their way;
@@ -79,6 +84,8 @@ class P2pChannel final : public Channel {
                              BufferView out, ReduceOp op);
   void broadcast_by_tree(const Round& round, BufferView data, int root);
   void broadcast_by_scatter(const Round& round, BufferView data, int root);
+  void gather_from(int member, const BufferView& in, const BufferView& theirs,
+                   std::vector<Message>& messages) const;
   // Messages that bring the owners' ranges of `out` to all members.
   void spread(const Round& round, BufferView out, std::span<const uint64_t> runs,
               std::vector<Message>& messages) const;
