@@ -95,8 +95,8 @@ struct DistributedOptimizer::State {
     if (waited) return;
     if (has_failed)
       throw UsageError(
-          "the gradients of this step were not reduced, see the error before; call zero_grad() and "
-          "repeat the step");
+          "the gradients of this step were not reduced, see the error before; if all ranks failed "
+          "alike, call zero_grad() on all of them and repeat the step");
     guard([&] {
       for (size_t i = 0; i < all.size(); ++i) {
         if (!buckets->is_submitted(i)) submit(i);

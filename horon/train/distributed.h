@@ -48,7 +48,9 @@ class DistributedOptimizer {
       : DistributedOptimizer(session, std::move(inner), parameters, Options{}) {}
   ~DistributedOptimizer();
 
-  // Sets gradients to zero and puts them (back) into their buckets.
+  // Sets gradients to zero and puts them (back) into their buckets. To repeat a step that failed,
+  // every rank calls it; a rank that failed alone must not go on: the others may have its
+  // gradients.
   void zero_grad();
   // Waits for the gradients of all ranks, unless synchronize() did, and updates the parameters.
   void step();

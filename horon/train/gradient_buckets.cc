@@ -7,6 +7,12 @@
 
 namespace horon::train {
 
+void refuse_torn_step() {
+  throw Error(
+      "a step failed after some of its gradients had been sent; to repeat it, reconnect "
+      "the ranks and share gradients through a new object");
+}
+
 GradientBuckets::GradientBuckets(Runtime& runtime, std::vector<TensorSpec> gradients,
                                  std::vector<TensorSpec> others, NamedOptions options)
     : runtime_(runtime),
@@ -25,10 +31,7 @@ GradientBuckets::GradientBuckets(Runtime& runtime, std::vector<TensorSpec> gradi
 }
 
 void GradientBuckets::begin() {
-  if (is_torn_)
-    throw Error(
-        "a step failed after some of its gradients had been sent; to repeat it, reconnect "
-        "the ranks and share gradients through a new object");
+  if (is_torn_) refuse_torn_step();
   submitted_.assign(size(), 0);
 }
 

@@ -10,6 +10,9 @@
 
 namespace horon::train {
 
+// Refuses to repeat a step of which other ranks may have used a part.
+[[noreturn]] void refuse_torn_step();
+
 // A replica's gradients in the buckets of a runtime: where each one is, which were submitted, what
 // is in flight. Used by the trainer and by DistributedOptimizer. Owns the memory; the runtime
 // outlives it. One thread at a time; all ranks construct it alike.

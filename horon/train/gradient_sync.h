@@ -60,10 +60,12 @@ struct StepPlan {
 //
 // abandon() may be called at any time after begin(): nothing of the step remains on this rank, and
 // statistics are restored; it never waits for other ranks. Then the step can be repeated, with one
-// exception: if it failed on one of several ranks after some gradients had been sent, the other
-// ranks may have used them. begin() is an Error then; reconnect the ranks (Runtime::rebind) and
-// make another sync. One thread calls; ready() is called by the thread that runs the backward pass.
-// The object owns the gradients' memory, not the parameters.
+// exception: if it failed on one of several ranks after some gradients had been sent and before
+// finish() returned, the other ranks may have used them. begin() is an Error then; reconnect the
+// ranks (Runtime::rebind) and make another sync. After finish() every rank has the same sums: what
+// is decided then (to update or to abandon) must be decided alike on all. One thread calls; ready()
+// is called by the thread that runs the backward pass. The object owns the gradients' memory, not
+// the parameters.
 class GradientSync {
  public:
   virtual ~GradientSync() = default;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "horon/train/flaw.h"
+#include "horon/train/gradient_buckets.h"
 #include "horon/train/gradient_sync.h"
 
 namespace horon::train {
@@ -40,6 +41,7 @@ class ExactSync final : public GradientSync {
   const std::vector<Slice>& slices() const override { return slices_; }
 
   void begin(const StepPlan& plan) override {
+    if (is_torn_) refuse_torn_step();
     replica_.keep_statistics();
     mended_before_ = mended;
     std::fill(total_.begin(), total_.end(), 0.0F);
@@ -85,6 +87,7 @@ class ExactSync final : public GradientSync {
   }
 
   void end_pass(size_t pass) override {
+    has_sent_ = true;
     runtime_.world().all_reduce(*sum_, view_of(out_), {.name = "exact step"});
     const double planned = samples_[pass];
     const double came = out_[scores_at_ + 3];  // fewer than planned if records were corrupt
@@ -110,10 +113,13 @@ class ExactSync final : public GradientSync {
     runtime_.run_all_reduce("step flags", view_of(flags));
     StepSums result{score_, flags[0], flags[1], {}};
     if (flags[2] > 0) result.flaws = flaws_.gather(runtime_.world());
+    has_sent_ = false;
     return result;
   }
 
   void abandon() override {
+    is_torn_ = is_torn_ || (has_sent_ && runtime_.size() > 1);
+    has_sent_ = false;
     replica_.restore_statistics();
     mended = mended_before_;
   }
@@ -137,11 +143,13 @@ class ExactSync final : public GradientSync {
   std::vector<float> total_;
   OwnedBuffer device_total_;
   std::vector<Slice> slices_;
+  bool is_torn_ = false;  // other ranks may have used a pass of an abandoned step
   // State of the current step.
   uint64_t mended_before_ = 0;
   std::vector<double> samples_;  // of each pass, on all ranks
   Score score_;
   Flaws flaws_;
+  bool has_sent_ = false;
   // State of the current pass.
   std::vector<float> start_;  // statistics
   std::optional<ExactSum> sum_;

@@ -207,25 +207,32 @@ TEST(ComputeGradients, TheSameSyncRepeatsAStepThatFailed) {
   }
 }
 
-// Some of its gradients may be with the other rank already.
+// Some of its gradients may be with the other rank already: with the fast sync those of a shard,
+// with the exact one those of a pass, whose sum has the header of every other pass.
 TEST(ComputeGradients, OneOfSeveralRanksDoesNotRepeatAStepAlone) {
   const Pictures batch;
-  const StepPlan plan{{{{batch.shard(0, 0, 8)}, 8}}};
-  auto world = make_local_world(2);
-  std::barrier both(2);
-  const auto run = [&](int rank) {
-    Runtime runtime(std::move(world[static_cast<size_t>(rank)]));
-    Replica replica(TrainConfig{}, {}, {});
-    const auto sync = make_fast_sync(runtime, replica);
-    if (rank == 0) {
-      FailsOnce fails(*sync, "end_shard");
-      EXPECT_THROW(compute_gradients(replica, fails, plan), Error);
-      EXPECT_THROW(compute_gradients(replica, fails, plan), Error);
-    }
-    both.arrive_and_wait();
-  };
-  const std::jthread other([&] { run(1); });
-  run(0);
+  for (const bool exact : {false, true}) {
+    auto world = make_local_world(2);
+    std::barrier both(2);
+    const auto run = [&](int rank) {
+      Runtime runtime(std::move(world[static_cast<size_t>(rank)]));
+      Replica replica(TrainConfig{}, {}, {});
+      const auto sync = make(exact, runtime, replica);
+      const auto number = static_cast<uint64_t>(rank);
+      const StepPlan::Pass pass{{batch.shard(number, 4 * number, 4)}, 8};
+      const StepPlan plan{std::vector<StepPlan::Pass>(exact ? 2 : 1, pass)};
+      FailsOnce fails(*sync, exact ? "end_pass" : "end_shard");
+      if (rank == 0) {
+        EXPECT_THROW(compute_gradients(replica, fails, plan), Error);
+        EXPECT_THROW(compute_gradients(replica, fails, plan), Error);
+      } else if (exact) {  // takes part in the first pass
+        EXPECT_THROW(compute_gradients(replica, fails, plan), Error);
+      }
+      both.arrive_and_wait();
+    };
+    const std::jthread other([&] { run(1); });
+    run(0);
+  }
 }
 
 TEST(ComputeGradients, AnAbandonThatFailsHidesNothing) {
