@@ -97,6 +97,7 @@ bool Link::send_some() {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (sent < 0) broken("send");
+    bytes_written_ += static_cast<uint64_t>(sent);
     const size_t first = std::min(static_cast<size_t>(sent), out_end_ - out_at_);
     out_at_ += first;
     tail_at_ += static_cast<size_t>(sent) - first;

@@ -73,6 +73,7 @@ class Link {
   void begin(std::span<const Frame> frames);
   // Writes what the socket takes; true if all records are out.
   bool send_some();
+  uint64_t bytes_written() const { return bytes_written_; }
 
   // Reads what is there, up to about `budget` bytes, and passes it on; the number of bytes read.
   size_t receive(FrameSink& sink, size_t budget);
@@ -99,6 +100,7 @@ class Link {
   std::unique_ptr<Seal> sealer_;
   std::unique_ptr<Seal> opener_;
   double seconds_sealing_ = 0;
+  uint64_t bytes_written_ = 0;
 
   std::unique_ptr<std::byte[]> out_;  // the records, or their beginning
   size_t out_at_ = 0;

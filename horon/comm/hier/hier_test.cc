@@ -53,8 +53,9 @@ class CountingTransport final : public Transport {
     Exchange counted = exchange;
     if (exchange.received) {
       counted.received = [&](size_t index, const void* data, std::vector<Message>& more) {
+        const size_t before = more.size();
         exchange.received(index, data, more);
-        count(more);
+        count(std::span(more).subspan(before));
       };
     }
     inner_->exchange(counted);

@@ -68,6 +68,7 @@ PeerWatch::PeerWatch(const Options& options, Store& store, Deadline deadline,
   }
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) throw io_error("eventfd");
+  idle_tick_ = options.idle_tick;
   thread_ = start_thread("hrn-peers", [this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -97,7 +98,8 @@ void PeerWatch::run(const std::stop_token& stop) {
   watched.push_back({wake_, POLLIN, 0});
   bool ticking = false;
   while (!stop.stop_requested()) {
-    if (poll(watched.data(), watched.size(), ticking ? kTickMs : -1) < 0 && errno != EINTR) return;
+    const int patience = ticking ? kTickMs : static_cast<int>(idle_tick_.count());
+    if (poll(watched.data(), watched.size(), patience) < 0 && errno != EINTR) return;
     for (size_t rank = 0; rank < processes_.size(); ++rank) {
       if ((watched[rank].revents & POLLIN) == 0) continue;
       watched[rank].fd = -1;

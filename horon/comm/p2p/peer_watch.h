@@ -18,10 +18,11 @@ class PeerWatch {
     int rank = 0;
     int size = 1;
     std::string host_id;
+    Milliseconds idle_tick{-1};  // see on_tick; negative: never
   };
   // Collective: exchanges process identities through the store. `on_death` is called on the watch's
-  // thread, once for each rank that ends. `on_tick` is also called there: after wake(), and then
-  // every 100 ms as long as it returns true.
+  // thread, once for each rank that ends. `on_tick` is also called there: after wake(), then every
+  // 100 ms as long as it returns true, and after `idle_tick` when it has returned false.
   PeerWatch(const Options& options, Store& store, Deadline deadline,
             std::function<void(int rank)> on_death, std::function<bool()> on_tick);
   ~PeerWatch();
@@ -38,6 +39,7 @@ class PeerWatch {
   int wake_ = -1;
   std::function<void(int)> on_death_;
   std::function<bool()> on_tick_;
+  Milliseconds idle_tick_{-1};
   OwnProcess process_;
   std::jthread thread_;
 };

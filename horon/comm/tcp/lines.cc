@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -27,8 +28,8 @@ constexpr uint64_t kPlainFrame = Link::kMostBytes;
 constexpr uint64_t kPrivateFrame = 128U << 10;
 // What one socket may move before the others have their turn.
 constexpr size_t kTurnBytes = 512U << 10;
-// Sleeping no longer than this while connections are retried.
-constexpr Milliseconds kRetry{5};
+// work(true) looks at the door once in so many calls.
+constexpr unsigned kLookEvery = 64;
 
 enum Mark : uint64_t { kDoor = 1, kWake = 2 };
 
@@ -37,8 +38,8 @@ bool set_congestion(int socket, const std::string& name) {
                     static_cast<socklen_t>(name.size())) == 0;
 }
 
-// The driver behind the interface that has this address; "lo" for loopback.
-std::string driver_of(const std::string& address) {
+// The driver behind the interface that has this address; "lo" for loopback; empty: unknown.
+std::string driver_of(const std::string& address) try {
   if (is_loopback(address)) return "lo";
   for (const InterfaceAddress& entry : interface_addresses()) {
     if (entry.address != address) continue;
@@ -50,6 +51,8 @@ std::string driver_of(const std::string& address) {
     request.ifr_data = reinterpret_cast<char*>(&info);
     if (probe && ioctl(probe.get(), SIOCETHTOOL, &request) == 0) return info.driver;
   }
+  return "";
+} catch (const IoError&) {  // no more descriptors: the system's choice will do
   return "";
 }
 
@@ -133,10 +136,12 @@ void Lines::add(Connection&& connection) {
   to.lines[static_cast<size_t>(line->socket)] = line.get();
   to.connected = to.connected || line->socket == 0;
   active_.push_back(line.get());
+  has_connected_ = true;
   lines_.push_back(std::move(line));
 }
 
 void Lines::post(uint64_t stream, Piece& piece) {
+  if (is_abandoned_) return;
   Peer& to = peer(piece.peer);
   if (piece.is_send) return to.out.post(stream, piece);
   to.in.post(stream, piece);
@@ -144,6 +149,7 @@ void Lines::post(uint64_t stream, Piece& piece) {
 }
 
 void Lines::flush(int rank) {
+  if (is_abandoned_) return;
   for (Line* line : peer(rank).lines) {
     if (line != nullptr && !line->waits_to_send) send(*line);
   }
@@ -156,11 +162,26 @@ void Lines::close_stream(uint64_t stream) {
   }
 }
 
-void Lines::leave() {
+void Lines::leave(Deadline deadline) {
   for (int rank = 0; rank < options_.door.size; ++rank) {
     peer(rank).out.leave();
     flush(rank);
   }
+  for (const Line* line : active_) shutdown(line->link->fd(), SHUT_WR);
+  while (!has_arrived_everywhere() && !deadline.passed()) poll(nullptr, 0, 1);
+}
+
+bool Lines::has_arrived_everywhere() {
+  return std::all_of(active_.begin(), active_.end(), [](const Line* line) {
+    char unread[4096];
+    while (recv(line->link->fd(), unread, sizeof(unread), MSG_DONTWAIT) > 0) {
+    }
+    tcp_info info{};
+    socklen_t bytes = sizeof(info);
+    const bool is_known = getsockopt(line->link->fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0;
+    const auto state = info.tcpi_state;  // these: the end of what we sent was acknowledged
+    return !is_known || state == TCP_FIN_WAIT2 || state == TCP_TIME_WAIT || state == TCP_CLOSE;
+  });
 }
 
 void Lines::settle(const Load& load) {
@@ -201,8 +222,10 @@ bool Lines::send(Line& line) {
           return moved;
         }
       }
-      moved = true;
-      if (!line.link->send_some()) break;
+      const uint64_t before = line.link->bytes_written();
+      const bool is_out = line.link->send_some();
+      moved = moved || line.link->bytes_written() != before;
+      if (!is_out) break;
       for (const Frame& frame : line.load.frames) sent += Link::kOverhead + frame.header.bytes;
       settle(line.load);
     }
@@ -240,6 +263,8 @@ void Lines::break_off(int rank, const std::string& why) {
 }
 
 bool Lines::work(bool everywhere) {
+  if (is_abandoned_) return false;
+  if (everywhere && ready_count_ == 0 && ++unlooked_ % kLookEvery == 0) sleep(Milliseconds(0));
   bool moved = false;
   if (door_.is_calling()) door_.step();
   for (int i = 0; i < ready_count_; ++i) {
@@ -252,10 +277,14 @@ bool Lines::work(bool everywhere) {
     } else if (!everywhere) {
       Line& line = *static_cast<Line*>(event.data.ptr);
       if ((event.events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) moved = receive(line) || moved;
-      moved = send(line) || moved;
+      for (Line* other : peer(line.peer).lines) {  // a credit is for all of them
+        const bool may_send = other == &line || (other != nullptr && !other->waits_to_send);
+        if (may_send) moved = send(*other) || moved;
+      }
     }
   }
   ready_count_ = 0;
+  moved = std::exchange(has_connected_, false) || moved;
   for (size_t i = 0; everywhere && i < active_.size(); ++i) {
     Line& line = *active_[i];
     moved = receive(line) || moved;
@@ -265,9 +294,8 @@ bool Lines::work(bool everywhere) {
 }
 
 void Lines::sleep(Milliseconds most) {
-  const Milliseconds limit = door_.is_calling() ? std::min(most, kRetry) : most;
   const int count = epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()),
-                               static_cast<int>(limit.count()));
+                               static_cast<int>(most.count()));
   ready_count_ = std::max(count, 0);
 }
 

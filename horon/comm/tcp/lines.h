@@ -52,14 +52,20 @@ class Lines {
   void post(uint64_t stream, Piece& piece);
   void flush(int peer);
   void close_stream(uint64_t stream);
-  // Tells all peers that we leave.
-  void leave();
+  // Tells all peers that we leave; waits until their systems have what was sent, because closing a
+  // connection with unread bytes would destroy what is still on its way.
+  void leave(Deadline deadline);
+  // Nothing is sent, received or written to pieces' memory from now on: their owners are gone.
+  void abandon() { is_abandoned_ = true; }
+  bool is_abandoned() const { return is_abandoned_; }
 
   // Moves what can be moved now, looking at all sockets if `everywhere`, else only at those that
-  // sleep() found ready; true if anything moved.
+  // sleep() found ready; true if anything moved or a connection was made.
   bool work(bool everywhere);
   // Few enough that work(true) is faster than asking which are ready.
   bool are_few() const { return active_.size() <= 4; }
+  // Connections are being made, and retried every few milliseconds.
+  bool is_calling() const { return door_.is_calling(); }
   // Until something can be moved, or somebody calls wake(). Thread-safe against all but itself.
   void sleep(Milliseconds most);
   void wake() const;
@@ -96,6 +102,7 @@ class Lines {
   void settle(const Load& load);
   void break_off(int rank, const std::string& why);
   void wait_to_send(Line& line, bool wait);
+  bool has_arrived_everywhere();
 
   LineOptions options_;
   Events events_;
@@ -106,6 +113,9 @@ class Lines {
   std::vector<Line*> active_;
   std::array<epoll_event, 64> ready_{};
   int ready_count_ = 0;
+  unsigned unlooked_ = 0;  // calls of work() since the last look at the door
+  bool is_abandoned_ = false;
+  bool has_connected_ = false;  // since work() last returned
   Load next_;
   Door door_;
 };

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <list>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "horon/base/error.h"
@@ -27,7 +29,9 @@ struct Flight {
   size_t open = 0;               // not done
   std::vector<size_t> received;  // done, not yet told
   Clock::time_point last_progress = Clock::now();
-  bool noted = false;  // others were told whom we wait for
+  bool noted = false;       // others were told whom we wait for
+  bool is_waiting = false;  // for its turn
+  bool is_called = false;   // and it is
   std::condition_variable turn;
   bool has_news() const { return open == 0 || !received.empty(); }
 };
@@ -42,6 +46,10 @@ using tcp::Piece;
 // After this others are told whom we wait for.
 constexpr auto kLongWait = std::chrono::seconds(1);
 constexpr Milliseconds kLongestSleep{1000};
+// Without exchanges, sockets are still read this often: systems end connections whose peer has not
+// read for seconds. And at the end we wait this long for peers' systems to have what was sent.
+constexpr Milliseconds kIdleTick{1000};
+constexpr Milliseconds kGoodbye{1000};
 constexpr uint64_t kPartBytes = 512U << 10;  // of one member, in a chunk
 
 class TcpTransport final : public Transport {
@@ -55,7 +63,7 @@ class TcpTransport final : public Transport {
                 .broken = [this](int peer, const std::string& why) { on_broken(peer, why); },
                 .left = [this](int peer) { left_.insert(peer); }}) {
     watch_ = std::make_unique<PeerWatch>(
-        PeerWatch::Options{options.rank, options.size, options.host_id}, *store,
+        PeerWatch::Options{options.rank, options.size, options.host_id, kIdleTick}, *store,
         Deadline::after(options.start_timeout), [this](int rank) { on_death(rank); },
         [this] { return on_tick(); });
   }
@@ -64,8 +72,8 @@ class TcpTransport final : public Transport {
   ~TcpTransport() override {
     if (!process_.is_here()) return;  // a forked child does not speak for its parent
     board_.say_goodbye();
-    const std::lock_guard lock(mutex_);
-    if (!is_dead()) lines_.leave();
+    const auto lock = enter();
+    if (!is_dead()) lines_.leave(Deadline::after(kGoodbye));
   }
 
   std::string name() const override { return "tcp"; }
@@ -75,21 +83,22 @@ class TcpTransport final : public Transport {
   uint64_t chunk_bytes(size_t members) const override { return kPartBytes * members; }
   void mark_dead(const Failure& failure) override {
     board_.report(failure);
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     wake_all();
   }
   std::optional<Failure> failure() const override { return board_.seen(); }
   double seconds_encrypting() const override {
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     return lines_.seconds_sealing();
   }
 
   void open_stream(uint64_t stream, const std::vector<int>& members) override {
-    const std::lock_guard lock(mutex_);
-    streams_[stream] = members;
+    const auto lock = enter();
+    if (!streams_.emplace(stream, members).second)
+      throw Error(fmt::format("tcp: stream {:x} is open already", stream));
   }
   void close_stream(uint64_t stream) override {
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     streams_.erase(stream);
     if (process_.is_here() && !is_dead()) lines_.close_stream(stream);
   }
@@ -100,17 +109,25 @@ class TcpTransport final : public Transport {
       const std::lock_guard finding(finding_);  // waits for the store, so not under mutex_
       lines_.find(peers, deadline);
     }
-    std::unique_lock lock(mutex_);
+    auto lock = enter();
     lines_.call(peers);
+    if (driving_) lines_.wake();  // it may sleep for longer than calls can wait
     while (true) {
       std::vector<int> missing;
       for (int peer : peers) {
         if (peer != options_.rank && !lines_.is_connected(peer)) missing.push_back(peer);
       }
       if (missing.empty()) break;
-      if (is_dead()) board_.raise("connecting");
-      if (deadline.passed()) throw TimeoutError(lines_.describe_missing(missing), missing);
+      if (is_dead()) {
+        if (!board_.seen()) settle(lock, missing, options_.start_timeout);
+        board_.raise("connecting");
+      }
+      if (deadline.passed()) {
+        hand_over();
+        throw TimeoutError(lines_.describe_missing(missing), missing);
+      }
       drive(lock, nullptr, deadline);
+      give_way(lock);
     }
     hand_over();
   }
@@ -122,7 +139,7 @@ class TcpTransport final : public Transport {
     Flight flight;
     flight.stream = exchange.stream;
     flight.tells = static_cast<bool>(exchange.received);
-    std::unique_lock lock(mutex_);
+    auto lock = enter();
     flights_.push_back(&flight);
     if (std::exchange(asleep_, false)) watch_->wake();
     try {
@@ -130,16 +147,23 @@ class TcpTransport final : public Transport {
       fly(lock, flight, exchange);
     } catch (...) {  // the caller's own trouble: the others wait for messages that will not come
       if (!lock.owns_lock()) lock.lock();
+      lines_.abandon();
       flights_.remove(&flight);
       if (broken_peer_ < 0) broken_peer_ = options_.rank;
       wake_all();
+      lock.unlock();
+      board_.report({FailureKind::kLost, {options_.rank}});
       throw;
     }
+    if (flight.open != 0) lines_.abandon();  // nobody touches our memory any more
     flights_.remove(&flight);
-    const bool is_done = flight.open == 0;
     hand_over();
+    if (flight.open != 0) {
+      settle(lock, waited_for(flight), exchange.timeout);
+      wake_all();
+      board_.raise(exchange.doing());
+    }
     lock.unlock();
-    if (!is_done) fail(flight, exchange);
     if (flight.noted) board_.note_waiting({});
   }
 
@@ -159,12 +183,33 @@ class TcpTransport final : public Transport {
     return lines;
   }
 
-  bool is_dead() const { return broken_peer_ >= 0 || !dead_.empty() || board_.seen().has_value(); }
+  bool is_dead() const {
+    return broken_peer_ >= 0 || !dead_.empty() || lines_.is_abandoned() ||
+           board_.seen().has_value();
+  }
+
+  // Locks the mutex; drivers make way for those who wait here.
+  std::unique_lock<std::mutex> enter() const {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    enter(lock);
+    return lock;
+  }
+  void enter(std::unique_lock<std::mutex>& lock) const {
+    ++entering_;
+    lock.lock();
+    --entering_;
+  }
+  void give_way(std::unique_lock<std::mutex>& lock) const {
+    if (entering_ == 0) return;
+    lock.unlock();
+    for (int i = 0; i < kMostYields && entering_ != 0; ++i) std::this_thread::yield();
+    lock.lock();
+  }
 
   void connect_to_peers_of(const Exchange& exchange) {
     std::vector<int> missing;
     {
-      const std::lock_guard lock(mutex_);
+      const auto lock = enter();
       for (const Message& message : exchange.messages) {
         if (!lines_.is_connected(message.peer)) missing.push_back(message.peer);
       }
@@ -211,7 +256,7 @@ class TcpTransport final : public Transport {
         lock.unlock();
         more.clear();
         for (size_t index : received) exchange.received(index, flight.pieces[index].data, more);
-        lock.lock();
+        enter(lock);
         post(flight, more);
         continue;
       }
@@ -221,6 +266,7 @@ class TcpTransport final : public Transport {
       if (waited >= std::min<Clock::duration>(exchange.timeout / 2, kLongWait))
         note_waiting(lock, flight);
       drive(lock, &flight, Deadline::after(exchange.timeout - waited));
+      give_way(lock);
     }
   }
 
@@ -235,32 +281,57 @@ class TcpTransport final : public Transport {
   // Moves bytes, or waits until somebody else has: whoever holds the token moves those of all.
   void drive(std::unique_lock<std::mutex>& lock, Flight* flight, Deadline deadline) {
     const auto limit = std::min<Clock::duration>(deadline.left(), kLongestSleep);
+    if (driving_ && flight == nullptr) {  // the driver makes connections, too
+      lock.unlock();
+      std::this_thread::sleep_for(std::min<Clock::duration>(limit, kRetry));
+      return enter(lock);
+    }
     if (driving_) {
-      auto& turn = flight != nullptr ? flight->turn : idle_turn_;
-      turn.wait_for(lock, flight != nullptr ? limit : std::min<Clock::duration>(limit, kRetry));
+      flight->is_waiting = true;
+      flight->turn.wait_for(lock, limit);
+      flight->is_waiting = false;
+      if (std::exchange(flight->is_called, false)) --entering_;
       return;
     }
     driving_ = true;
+    try {
+      move_bytes(lock, flight, limit);
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      driving_ = false;
+      hand_over();
+      throw;
+    }
+    driving_ = false;
+    for (Flight* other : flights_) {
+      if (other != flight && other->has_news()) call(*other);
+    }
+  }
+
+  // Wakes it; it enters next.
+  void call(Flight& flight) const {
+    if (flight.is_waiting && !std::exchange(flight.is_called, true)) ++entering_;
+    flight.turn.notify_one();
+  }
+
+  // The driver's part: until something moved, or for as long as it may sleep.
+  void move_bytes(std::unique_lock<std::mutex>& lock, const Flight* flight, Clock::duration limit) {
     const bool spins_everywhere = lines_.are_few();
     const auto spin_until = Clock::now() + options_.spin;
     bool moved = lines_.work(spins_everywhere);
     while (!moved && !(flight != nullptr && flight->has_news()) && !is_dead()) {
       const bool spins = Clock::now() < spin_until;
       if (spins && spins_everywhere) {
-        lock.unlock();  // others may post meanwhile
-        lock.lock();
+        give_way(lock);
       } else {
+        const auto most = lines_.is_calling() ? std::min<Clock::duration>(limit, kRetry) : limit;
         lock.unlock();
-        lines_.sleep(spins ? Milliseconds(0) : std::chrono::ceil<Milliseconds>(limit));
+        lines_.sleep(spins ? Milliseconds(0) : std::chrono::ceil<Milliseconds>(most));
         lock.lock();
       }
       if (is_dead()) break;  // callers may have left, with their memory
       moved = lines_.work(spins && spins_everywhere);
       if (!spins) break;
-    }
-    driving_ = false;
-    for (Flight* other : flights_) {
-      if (other != flight && other->has_news()) other->turn.notify_one();
     }
   }
 
@@ -268,12 +339,12 @@ class TcpTransport final : public Transport {
   void hand_over() {
     if (driving_) return;
     for (Flight* other : flights_) {
-      if (!other->has_news()) return other->turn.notify_one();
+      if (other->is_waiting && !other->has_news()) return call(*other);
     }
   }
 
   void wake_all() {
-    for (Flight* flight : flights_) flight->turn.notify_one();
+    for (Flight* flight : flights_) call(*flight);
     lines_.wake();
   }
 
@@ -295,9 +366,10 @@ class TcpTransport final : public Transport {
     wake_all();
   }
 
-  [[noreturn]] void fail(const Flight& flight, const Exchange& exchange) {
+  // Who sent us nothing; failing that, who took nothing.
+  static std::vector<int> waited_for(const Flight& flight) {
     std::vector<int> peers;
-    for (const bool sends : {false, true}) {  // who sent us nothing; failing that, who took nothing
+    for (const bool sends : {false, true}) {
       for (const Piece& piece : flight.pieces) {
         if (piece.is_send == sends && !piece.is_done()) peers.push_back(piece.peer);
       }
@@ -305,66 +377,80 @@ class TcpTransport final : public Transport {
     }
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    settle(peers, exchange.timeout);
-    {
-      const std::lock_guard lock(mutex_);
-      wake_all();
-    }
-    board_.raise(exchange.doing());
+    return peers;
   }
 
-  // What happened, for all ranks.
-  void settle(const std::vector<int>& peers, Milliseconds timeout) {
-    int broken = -1;
-    std::string why;
-    std::vector<int> dead;
+  // Finds out what happened and tells all ranks; the first exchange that fails does it for all. The
+  // board knows it afterwards.
+  void settle(std::unique_lock<std::mutex>& lock, const std::vector<int>& peers,
+              Milliseconds timeout) {
+    if (settling_) return settled_.wait(lock, [&] { return !settling_; });
+    settling_ = true;
+    const int broken = broken_peer_;
+    const std::string why = broken_why_;
+    const std::vector<int> dead = dead_;
     std::vector<int> gone;
-    {
-      const std::lock_guard lock(mutex_);
-      broken = broken_peer_;
-      why = broken_why_;
-      dead = dead_;
-      for (int peer : peers) {
-        if (gone_.contains(peer)) gone.push_back(peer);
+    for (int peer : peers) {
+      if (gone_.contains(peer)) gone.push_back(peer);
+    }
+    lock.unlock();
+    if (!board_.seen()) {
+      if (!dead.empty()) {
+        board_.report({FailureKind::kLost, {dead.front()}});
+      } else if (!gone.empty()) {
+        board_.report({FailureKind::kLeft, {gone.front()}});
+      } else if (broken >= 0 && why.empty()) {
+        board_.report_broken(broken);
+      } else if (broken >= 0) {
+        log_.warn("tcp: connection with rank {}: {}", broken, why);
+        board_.report({FailureKind::kForged, {broken}});
+      } else {
+        board_.report({FailureKind::kTimeout, board_.find_culprits(peers), timeout});
       }
     }
-    if (board_.seen()) return;
-    if (!dead.empty()) {
-      board_.report({FailureKind::kLost, {dead.front()}});
-    } else if (!gone.empty()) {
-      board_.report({FailureKind::kLeft, {gone.front()}});
-    } else if (broken >= 0) {
-      if (why.empty()) return board_.report_broken(broken);
-      log_.warn("tcp: connection with rank {}: {}", broken, why);
-      board_.report({FailureKind::kForged, {broken}});
-    } else {
-      board_.report({FailureKind::kTimeout, board_.find_culprits(peers), timeout});
-    }
+    lock.lock();
+    settling_ = false;
+    settled_.notify_all();
   }
 
   void on_death(int rank) {
     if (board_.has_left(rank)) return;
     {
-      const std::lock_guard lock(mutex_);
+      const auto lock = enter();
       dead_.push_back(rank);
       if (flights_.empty()) return;
     }
     board_.report({FailureKind::kLost, {rank}});
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     wake_all();
   }
 
-  // Every 100 ms while there are exchanges; asleep after a tick without any.
+  // Every 100 ms while there are exchanges or bytes come, and every kIdleTick without.
   bool on_tick() {
     {
-      const std::lock_guard lock(mutex_);
+      const auto lock = enter();
       asleep_ = flights_.empty();
-      if (asleep_) return false;
+      if (asleep_) return read_while_idle();
     }
     if (!board_.look(Milliseconds(0))) return true;
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     wake_all();
     return true;
+  }
+
+  bool read_while_idle() {
+    bool has_moved = false;
+    if (driving_ || is_dead()) return has_moved;
+    try {
+      lines_.sleep(Milliseconds(0));
+      while (lines_.work(false)) {
+        has_moved = true;
+        lines_.sleep(Milliseconds(0));
+      }
+    } catch (const std::exception& error) {  // the next exchange meets it
+      log_.debug("tcp: {}", error.what());
+    }
+    return has_moved;
   }
 
   void note_waiting(std::unique_lock<std::mutex>& lock, Flight& flight) {
@@ -375,20 +461,21 @@ class TcpTransport final : public Transport {
     }
     lock.unlock();
     board_.note_waiting(peers);
-    lock.lock();
+    enter(lock);
   }
 
   static constexpr Milliseconds kRetry{5};
+  static constexpr int kMostYields = 1000;
 
   OwnProcess process_;
   TcpOptions options_;
   Log log_;
   FailureBoard board_;
   std::mutex finding_;
-  mutable std::mutex mutex_;  // guards all below but the watch
+  mutable std::atomic<int> entering_{0};  // threads that want the mutex, or are called
+  mutable std::mutex mutex_;              // guards all below but the watch
   tcp::Lines lines_;
   bool driving_ = false;  // the token
-  std::condition_variable idle_turn_;
   bool asleep_ = true;
   std::map<uint64_t, std::vector<int>> streams_;
   std::list<Flight*> flights_;
@@ -397,6 +484,8 @@ class TcpTransport final : public Transport {
   std::set<int> gone_;     // and their connections are closed
   int broken_peer_ = -1;   // at the other end of the first connection that broke
   std::string broken_why_;
+  bool settling_ = false;
+  std::condition_variable settled_;
   std::unique_ptr<PeerWatch> watch_;  // last: its thread uses all the others
 };
 

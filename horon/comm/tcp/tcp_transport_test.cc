@@ -116,13 +116,14 @@ TEST_P(TcpTransportTest, KeysAreReplacedWhileBytesFlow) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-// Every TCP connection of this process gets small buffers.
-void shrink_sockets() {
+constexpr int kSmallest = 4096;
+
+// Every TCP connection of this process gets such buffers.
+void resize_sockets(int to_send, int to_receive) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const int fd = std::stoi(entry.path().filename().string());
-    const int bytes = 64U << 10;
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &to_send, sizeof(to_send));
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &to_receive, sizeof(to_receive));
   }
 }
 
@@ -132,7 +133,7 @@ TEST_P(TcpTransportTest, TwoGroupsInOppositeOrderDoNotBlockEachOther) {
   const auto errors = run(2, options_, [&](int rank, Transport& transport) {
     EXPECT_TRUE(swap_with_other(transport, 3, 1));
     all.arrive_and_wait();
-    shrink_sockets();
+    resize_sockets(64U << 10, 64U << 10);
     all.arrive_and_wait();
     // Each rank's first group has its 256 KB on the way before its second one is posted: a message
     // behind it in the other group's stream says so.
@@ -222,16 +223,132 @@ TEST_P(TcpTransportTest, AnExceptionOfTheCallersIsNotEndlessForTheOthers) {
     const std::vector<Message> messages = {{1 - rank, true, a.data(), a.size()},
                                            {1 - rank, false, b.data(), b.size()}};
     if (rank == 1) return exchange(transport, 1, messages), exchange(transport, 1, messages);
-    transport.exchange(
-        {.messages = messages,
-         .stream = 1,
-         .timeout = kPatience,
-         .doing = [] { return std::string("a test"); },
-         .received = [](size_t, const void*,
-                        std::vector<Message>&) { throw std::runtime_error("no room"); }});
+    std::vector<uint8_t> unsent(5'000'000);
+    std::vector<Message> more = messages;
+    more.push_back({1, true, unsent.data(), unsent.size()});
+    const Exchange throws{
+        .messages = more,
+        .stream = 1,
+        .timeout = kPatience,
+        .doing = [] { return std::string("a test"); },
+        .received = [](size_t, const void*,
+                       std::vector<Message>&) { throw std::runtime_error("no room"); }};
+    EXPECT_THROW(transport.exchange(throws), std::runtime_error);
+    unsent = {};  // the next exchange does not look at it
+    exchange(transport, 2, messages);
   });
-  EXPECT_EQ(errors[0], "no room");
+  EXPECT_FALSE(errors[0].empty());
   EXPECT_FALSE(errors[1].empty());
+}
+
+// One thread gives up while another one computes: what the second then posts goes past the first
+// one's messages, whose memory is gone.
+TEST_P(TcpTransportTest, ThreadsThatGoOnDoNotTouchWhatAnotherOneGaveUp) {
+  std::barrier both(2);
+  const auto errors = run(2, options_, [&](int rank, Transport& transport) {
+    std::vector<uint8_t> a(10), b(10);
+    if (rank == 1) {
+      exchange(transport, 1, {{0, true, a.data(), 1}});
+      EXPECT_THROW(exchange(transport, 1, {{0, false, b.data(), 10}}), Error);
+      return both.arrive_and_wait();
+    }
+    std::promise<void> gave_up;
+    const auto respond = [&](size_t, const void*, std::vector<Message>& more) {
+      gave_up.get_future().wait();
+      more.push_back({1, true, a.data(), 10});
+    };
+    auto first = std::async(std::launch::async, [&] {
+      const std::vector<Message> messages = {{1, false, b.data(), 1}};
+      transport.exchange({.messages = messages,
+                          .stream = 1,
+                          .timeout = kPatience,
+                          .doing = [] { return std::string("a test"); },
+                          .received = respond});
+    });
+    {
+      std::vector<uint8_t> large(2'000'000);  // beyond what may be sent before it is posted
+      EXPECT_THROW(
+          exchange(transport, 2, {{1, true, large.data(), large.size()}}, Milliseconds(300)),
+          TimeoutError);
+    }
+    gave_up.set_value();
+    EXPECT_THROW(first.get(), Error);
+    both.arrive_and_wait();
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+double seconds_of_this_thread() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+// Fills the sockets' buffers for as long as nobody reads.
+TEST_P(TcpTransportTest, ASocketThatTakesNoMoreIsWaitedForWithoutWork) {
+  std::barrier all(2);
+  const auto errors = run(2, options_, [&](int rank, Transport& transport) {
+    EXPECT_TRUE(swap_with_other(transport, 3, 1));
+    all.arrive_and_wait();
+    if (rank == 0) {
+      resize_sockets(kSmallest, kSmallest);
+      std::vector<uint8_t> mine(5'000'000);
+      const double before = seconds_of_this_thread();
+      EXPECT_THROW(exchange(transport, 1, {{1, true, mine.data(), mine.size()}}, Milliseconds(800)),
+                   TimeoutError);
+      EXPECT_LT(seconds_of_this_thread() - before, 0.4);
+    }
+    all.arrive_and_wait();
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+// Else its system would end the connection after some seconds.
+TEST_P(TcpTransportTest, ARankThatIsBusyElsewhereStillReads) {
+  std::barrier all(2);
+  std::barrier sent(2);
+  const auto errors = run(2, options_, [&](int rank, Transport& transport) {
+    EXPECT_TRUE(swap_with_other(transport, 3, 1));
+    all.arrive_and_wait();
+    resize_sockets(32U << 10, 32U << 10);
+    all.arrive_and_wait();
+    constexpr size_t kBytes = 250'000;
+    if (rank == 0) {
+      auto mine = pattern(kBytes, 1);
+      exchange(transport, 1, {{1, true, mine.data(), mine.size()}});
+      return sent.arrive_and_wait();
+    }
+    sent.arrive_and_wait();  // no exchange until then
+    std::vector<uint8_t> theirs(kBytes);
+    exchange(transport, 1, {{0, false, theirs.data(), theirs.size()}});
+    EXPECT_TRUE(theirs == pattern(kBytes, 1));
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+// Bytes that nobody has read make a closing connection forget what it has not yet delivered.
+TEST_P(TcpTransportTest, WhatWasSentArrivesAfterItsSenderIsGone) {
+  const auto store = make_memory_store();
+  std::barrier all(2);
+  const auto body = [&](int rank, Transport& transport) {
+    EXPECT_TRUE(swap_with_other(transport, 3, 1));
+    all.arrive_and_wait();
+    resize_sockets(200'000, 16U << 10);
+    all.arrive_and_wait();
+    constexpr size_t kBytes = 150'000;
+    std::vector<uint8_t> theirs(kBytes);
+    if (rank == 0) {
+      all.arrive_and_wait();
+      auto mine = pattern(kBytes, 1);
+      return exchange(transport, 1, {{1, true, mine.data(), mine.size()}});
+    }
+    exchange(transport, 2, {{0, true, theirs.data(), 40'000}});
+    all.arrive_and_wait();
+    store->get("left/0", soon());
+    exchange(transport, 1, {{0, false, theirs.data(), theirs.size()}});
+    EXPECT_TRUE(theirs == pattern(kBytes, 1));
+  };
+  EXPECT_EQ(run(2, options_, body, [&](int) { return store; }), std::vector<std::string>(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Wires, TcpTransportTest, testing::Bool(),
