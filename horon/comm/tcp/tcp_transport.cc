@@ -21,13 +21,13 @@ namespace tcp {
 
 // One exchange in progress. Guarded by the transport's mutex.
 struct Flight {
-  uint64_t stream = 0;
-  bool tells = false;            // somebody wants to know what was received
+  uint64_t flow = 0;
+  bool tells = false;            // `received` of the exchange is set
   std::deque<Piece> pieces;      // by message
   size_t open = 0;               // not done
-  std::vector<size_t> received;  // done, not yet told
+  std::vector<size_t> received;  // done, not yet reported
   Clock::time_point last_progress = Clock::now();
-  bool noted = false;  // others were told whom we wait for
+  bool noted = false;  // the other ranks know which ranks we wait for
   std::condition_variable turn;
   bool has_news() const { return open == 0 || !received.empty(); }
 };
@@ -39,7 +39,7 @@ namespace {
 using tcp::Flight;
 using tcp::Piece;
 
-// After this others are told whom we wait for.
+// After this time the other ranks are told which ranks we wait for.
 constexpr auto kLongWait = std::chrono::seconds(1);
 constexpr Milliseconds kLongestSleep{1000};
 constexpr uint64_t kPartBytes = 512U << 10;  // of one member, in a chunk
@@ -60,7 +60,7 @@ class TcpTransport final : public Transport {
         [this] { return on_tick(); });
   }
 
-  // Says goodbye first: that our process ends later is then no surprise to anybody.
+  // Says goodbye first, so that the end of this process is not reported as a failure.
   ~TcpTransport() override {
     if (!process_.is_here()) return;  // a forked child does not speak for its parent
     board_.say_goodbye();
@@ -84,14 +84,14 @@ class TcpTransport final : public Transport {
     return lines_.seconds_sealing();
   }
 
-  void open_stream(uint64_t stream, const std::vector<int>& members) override {
+  void open_flow(uint64_t flow, const std::vector<int>& members) override {
     const std::lock_guard lock(mutex_);
-    streams_[stream] = members;
+    flows_[flow] = members;
   }
-  void close_stream(uint64_t stream) override {
+  void close_flow(uint64_t flow) override {
     const std::lock_guard lock(mutex_);
-    streams_.erase(stream);
-    if (process_.is_here() && !is_dead()) lines_.close_stream(stream);
+    flows_.erase(flow);
+    if (process_.is_here() && !is_dead()) lines_.close_flow(flow);
   }
 
   void connect(const std::vector<int>& peers) override {
@@ -120,7 +120,7 @@ class TcpTransport final : public Transport {
     require(process_.is_here(), "tcp: a forked child cannot use its parent's connections");
     connect_to_peers_of(exchange);
     Flight flight;
-    flight.stream = exchange.stream;
+    flight.flow = exchange.flow;
     flight.tells = static_cast<bool>(exchange.received);
     std::unique_lock lock(mutex_);
     flights_.push_back(&flight);
@@ -128,7 +128,7 @@ class TcpTransport final : public Transport {
     try {
       post(flight, exchange.messages);
       fly(lock, flight, exchange);
-    } catch (...) {  // the caller's own trouble: the others wait for messages that will not come
+    } catch (...) {  // the caller failed: the others wait for messages that will not be sent
       if (!lock.owns_lock()) lock.lock();
       flights_.remove(&flight);
       if (broken_peer_ < 0) broken_peer_ = options_.rank;
@@ -169,7 +169,7 @@ class TcpTransport final : public Transport {
         if (!lines_.is_connected(message.peer)) missing.push_back(message.peer);
       }
       if (missing.empty() || is_dead()) return;
-      missing = streams_[exchange.stream];  // all of them will be needed
+      missing = flows_[exchange.flow];  // all of them will be needed
     }
     connect(missing);
   }
@@ -188,7 +188,7 @@ class TcpTransport final : public Transport {
       if (piece.bytes != 0) ++flight.open;
     }
     for (size_t i = first; i < flight.pieces.size(); ++i) {
-      if (flight.pieces[i].bytes != 0) lines_.post(flight.stream, flight.pieces[i]);
+      if (flight.pieces[i].bytes != 0) lines_.post(flight.flow, flight.pieces[i]);
     }
     int last = -1;
     for (const Message& message : messages) {
@@ -207,7 +207,7 @@ class TcpTransport final : public Transport {
     while (true) {
       if (!flight.received.empty()) {
         const std::vector<size_t> received = std::exchange(flight.received, {});
-        hand_over();  // others go on while we compute
+        hand_over();  // other exchanges continue while we compute
         lock.unlock();
         more.clear();
         for (size_t index : received) exchange.received(index, flight.pieces[index].data, more);
@@ -232,7 +232,7 @@ class TcpTransport final : public Transport {
            });
   }
 
-  // Moves bytes, or waits until somebody else has: whoever holds the token moves those of all.
+  // Moves the bytes of all exchanges if it gets the token; else waits until another thread has.
   void drive(std::unique_lock<std::mutex>& lock, Flight* flight, Deadline deadline) {
     const auto limit = std::min<Clock::duration>(deadline.left(), kLongestSleep);
     if (driving_) {
@@ -247,7 +247,7 @@ class TcpTransport final : public Transport {
     while (!moved && !(flight != nullptr && flight->has_news()) && !is_dead()) {
       const bool spins = Clock::now() < spin_until;
       if (spins && spins_everywhere) {
-        lock.unlock();  // others may post meanwhile
+        lock.unlock();  // other threads may post meanwhile
         lock.lock();
       } else {
         lock.unlock();
@@ -264,7 +264,7 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // Somebody else may have to take the token now.
+  // Another thread may have to take the token now.
   void hand_over() {
     if (driving_) return;
     for (Flight* other : flights_) {
@@ -297,7 +297,7 @@ class TcpTransport final : public Transport {
 
   [[noreturn]] void fail(const Flight& flight, const Exchange& exchange) {
     std::vector<int> peers;
-    for (const bool sends : {false, true}) {  // who sent us nothing; failing that, who took nothing
+    for (const bool sends : {false, true}) {  // who sent nothing; else, who accepted nothing
       for (const Piece& piece : flight.pieces) {
         if (piece.is_send == sends && !piece.is_done()) peers.push_back(piece.peer);
       }
@@ -390,7 +390,7 @@ class TcpTransport final : public Transport {
   bool driving_ = false;  // the token
   std::condition_variable idle_turn_;
   bool asleep_ = true;
-  std::map<uint64_t, std::vector<int>> streams_;
+  std::map<uint64_t, std::vector<int>> flows_;
   std::list<Flight*> flights_;
   std::vector<int> dead_;  // processes of this host
   std::set<int> left_;     // said goodbye
