@@ -287,7 +287,7 @@ class Data(Case):
             file.truncate(os.path.getsize(victim) // 2)
         arguments = ["--dataset", "image_folder", "--data_dir", self.at("d"), "--image_size", 32, "--batch_size", 10, "--skip_eval", "--train_epochs", 3]
         said = run(2, *arguments, "--max_corrupt_records", 1, "--model_dir", self.at("x"))
-        self.assertRegex(said, rf"passed over +1 corrupt record\(s\): .*{os.path.basename(victim)}")
+        self.assertRegex(said, rf"skipped +1 corrupt record\(s\): .*{os.path.basename(victim)}")
         self.assertRegex(said, r"input +\S+ [KM]B of memory")
         self.assertIn(os.path.basename(victim), run(2, *arguments, "--model_dir", self.at("y"), code=12))
 
