@@ -282,7 +282,7 @@ void add_make_and_convert(CLI::App& data) {
       ->add_option("--format", to->format,
                    "tfrecord (ImageNet's schema), tfrecord_raw, image_folder, npy, cifar10")
       ->required();
-  other->add_option("--shards", to->shards, "number of tfrecord files; 0: one per 1250 samples")
+  other->add_option("--shards", to->files, "number of tfrecord files; 0: one per 1250 samples")
       ->check(CLI::Range(0, 100'000))
       ->capture_default_str();
   other->add_option("--quality", to->quality, "JPEG quality")
