@@ -14,6 +14,8 @@ namespace horon {
 // range of the elements, receives that range from all others, reduces it in one pass, and sends the
 // result to all: 2(n-1)/n of the data on each link, as in a ring, in two rounds instead of 2(n-1),
 // and with one rounding for 16-bit floats. Small messages take fewer rounds and more bytes.
+// Shares the transport; has the flow `id` of it as long as it lives. One thread at a time. Errors:
+// as Transport::exchange, after which the channel is unusable.
 class P2pChannel final : public Channel {
  public:
   static constexpr size_t kFrameBytes = 512;  // header and inline payload in one message
