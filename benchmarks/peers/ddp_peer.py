@@ -1,6 +1,6 @@
 """PyTorch's DistributedDataParallel over Gloo: ResNet-50 at 32 x 32, batch 64 a process, 2 processes of one thread.
 
-    ddp_peer.py ROUNDS OUT.json      seconds of each round: alone (both train at the same moment, without a word), together
+    ddp_peer.py ROUNDS OUT.json      seconds of each round: alone (both train at the same moment, with no messages), together
 """
 import json
 import os

@@ -9,6 +9,8 @@
 
 // The five exception types of all public calls. There are no error codes and no abort(). A message
 // says what failed, on what, what was observed, and what to do.
+//   try { comm.barrier(); }
+//   catch (const horon::PeerLostError& lost) { continue_without(lost.ranks()); }
 namespace horon {
 
 // Base class, also for everything that is not one of the four below. Carries the exit code that a

@@ -9,7 +9,7 @@ namespace horon {
 std::span<const ExitCodeEntry> exit_code_table() {
   static constexpr std::array<ExitCodeEntry, 13> kTable = {{
       {ExitCode::kOk, "success"},
-      {ExitCode::kFailure, "failure without a code of its own"},
+      {ExitCode::kFailure, "any other failure"},
       {ExitCode::kUsage,
        "wrong usage: flags, names, sizes, a missing part, a file of hosts or settings"},
       {ExitCode::kPeer, "a peer was lost, or did not answer before the deadline"},

@@ -4,7 +4,9 @@
 
 namespace horon {
 
-class Fd {  // Owns a descriptor and closes it in the destructor. One thread at a time.
+// Owns a descriptor (-1: none) and closes it in the destructor; errors of close() are ignored. One
+// thread at a time. Does not throw.
+class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
   ~Fd() { reset(); }
@@ -26,8 +28,8 @@ class Fd {  // Owns a descriptor and closes it in the destructor. One thread at 
   int fd_;
 };
 
-// A new folder with mode 0700 under TMPDIR. The destructor removes it with its contents, except in
-// a forked child.
+// A new folder with mode 0700 under TMPDIR; IoError if it cannot be created. The destructor removes
+// it with its contents, except in a forked child.
 class TempFolder {
  public:
   explicit TempFolder(const std::string& name = "horon");

@@ -117,10 +117,10 @@ std::map<std::string, std::string> JobSettings::given() const {
 void JobSettings::put(const std::string& name, const std::string& value, std::string_view origin,
                       const std::string& where) {
   if (const Setting* setting = look_up_setting(name); setting != nullptr && !is_of_job(*setting))
-    throw UsageError(
-        fmt::format("{}: a setting of the trainer, not of the job; say it there: `horon train {} "
-                    "{}`, or in the file of `horon train --config`",
-                    where, setting_flag(*setting), value));
+    throw UsageError(fmt::format(
+        "{}: a setting of the trainer, not of the job; pass it to the trainer: `horon train {} "
+        "{}`, or in the file of `horon train --config`",
+        where, setting_flag(*setting), value));
   const ReadSetting read = read_setting(name, value, where);
   values_[std::string(read.setting.name)] = {read.value, origin};
 }

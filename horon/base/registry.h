@@ -14,7 +14,8 @@
 namespace horon {
 
 // Maps names to factories. Filled explicitly by register_builtin_x(registry); there is no static
-// self-registration. Not thread-safe while it is being filled.
+// self-registration. Owns the factories; references from find() are valid as long as the registry.
+// Not thread-safe while it is being filled, afterwards any thread may read.
 template <typename Factory>
 class Registry {
  public:

@@ -65,7 +65,7 @@ void check_address(const std::string& value) {
     const size_t colon = one.rfind(':');
     require(colon != one.npos && colon > 0, fmt::format("'{}' is not host:port", one));
     const auto port = parse_number(one.substr(colon + 1));
-    require(port && *port >= 1 && *port <= 65535, fmt::format("'{}' has no good port", one));
+    require(port && *port >= 1 && *port <= 65535, fmt::format("'{}' has an invalid port", one));
   }
 }
 
@@ -160,7 +160,8 @@ std::string setting_allowed(const Setting& setting) {
   if (setting.type == SettingType::kBool) return "true or false";
   if (setting.type == SettingType::kAddress) return "host:port";
   const std::string words = fmt::format("{}", fmt::join(split(setting.words, ' '), ", "));
-  if (setting.type == SettingType::kText) return words.empty() ? "" : words + ", or a text";
+  if (setting.type == SettingType::kText)  // with words: learning_rate_strategy
+    return words.empty() ? "" : words + ", or stages such as 5:0.4,10:0.04";
   if (setting.low.empty()) return words;
   const std::string range = setting.high.empty()
                                 ? fmt::format("at least {}", setting.low)

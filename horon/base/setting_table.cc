@@ -72,7 +72,7 @@ constexpr std::array kSettings = {
             "what tcp sends between ranks: private (encrypted, authenticated), or plain",
             "private plain", "", "", kMayChange, kSame},
     Setting{"wire_key_bytes", kJob, kBytes, "64GB",
-            "tcp replaces the keys of a private connection at the latest after so many bytes", "",
+            "tcp replaces the keys of a private connection after at most this many bytes", "",
             "256KB", "64GB", kMayChange, kSame},
     Setting{"tcp_sockets", kJob, kInteger, "1",
             "connections of tcp between two ranks; more help on networks where one is slow", "",

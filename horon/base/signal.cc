@@ -41,7 +41,7 @@ void StopOnSignal::State::take(int signal) {
   }
   if (source.stop_requested()) _exit(128 + signal);
   if (leaves) {
-    constexpr std::string_view kWord = "horon: interrupted before it began\n";
+    constexpr std::string_view kWord = "horon: interrupted before the first step\n";
     (void)!write(STDERR_FILENO, kWord.data(), kWord.size());
     _exit(static_cast<int>(ExitCode::kInterrupted));
   }

@@ -173,7 +173,7 @@ Results run_launch(const LaunchOptions& options, const std::vector<std::string>&
   for (int round = 0; round < (options.quick ? 1 : 5); ++round)
     many.push_back(time_to_last({program, "run", "-np", "64", program, "bench", "first"}, 64));
   say("start to the first all-reduce (mpirun: MPI_Init and a barrier), milliseconds");
-  say(fmt::format("{:<8} {:>5} {:>9} {:>9} {:>9}", "way", "ranks", "median", "p5", "p95"));
+  say(fmt::format("{:<8} {:>5} {:>9} {:>9} {:>9}", "method", "ranks", "median", "p5", "p95"));
   nlohmann::json results = nlohmann::json::array();
   results.push_back(spread("horon", 8, ours, say));
   if (!theirs.empty()) results.push_back(spread("mpirun", 8, theirs, say));

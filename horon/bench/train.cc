@@ -186,10 +186,10 @@ class Bench {
                     {"same_twice_spread", {same.low, same.high}},
                     {"rounds", times[first].size()},
                     {"times", times}};
-    say_(fmt::format(
-        "{:<34} {:.3f} [{:.3f}, {:.3f}]  (the same twice: {:.3f} [{:.3f}, {:.3f}], {} rounds)", key,
-        summary[key].get<double>(), found.low, found.high, results[key]["same_twice"].get<double>(),
-        same.low, same.high, times[first].size()));
+    say_(fmt::format("{:<34} {:.3f} [{:.3f}, {:.3f}]  (A/A: {:.3f} [{:.3f}, {:.3f}], {} rounds)",
+                     key, summary[key].get<double>(), found.low, found.high,
+                     results[key]["same_twice"].get<double>(), same.low, same.high,
+                     times[first].size()));
   }
 
   void peers(int rounds) {

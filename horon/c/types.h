@@ -1,7 +1,9 @@
 #ifndef HORON_C_TYPES_H
 #define HORON_C_TYPES_H
 
-/* Values and structs of horon.h. */
+/* Values and structs of horon.h. The caller owns its structs and what they point to; the library
+ * reads a struct only during the call. The memory of a buffer must stay valid until the operation
+ * was waited for. Threads and errors: horon.h. */
 
 #include <stdint.h>
 

@@ -56,8 +56,8 @@ void refuse_unread(const Globals& globals, const std::vector<std::string>& conte
 }
 
 void print_table(const std::vector<bench::BenchPoint>& points) {
-  std::cout << fmt::format("{:>5} {:>9} {:<10} {:>12} {:>12} {:>9} {:>9}\n", "ranks", "size", "way",
-                           "median us", "p95 us", "GB/s", "of floor");
+  std::cout << fmt::format("{:>5} {:>9} {:<10} {:>12} {:>12} {:>9} {:>9}\n", "ranks", "size",
+                           "method", "median us", "p95 us", "GB/s", "of floor");
   uint64_t last = 0;
   for (const bench::BenchPoint& point : points) {
     if (last != 0 && last != point.bytes) std::cout << "\n";

@@ -203,19 +203,19 @@ struct ShardFlags {
   int ranks = 4;
   uint64_t epochs = 1;
   uint64_t seed = 0;
-  std::string way;
+  std::string method;
   bool explains = true;
 };
 
 // How often every sample is read, and by whom.
-void explain_way(const std::string& name, const ShardFlags& flags) {
-  const SplitMethod way = parse_split_method(name);
+void explain_method(const std::string& name, const ShardFlags& flags) {
+  const SplitMethod method = parse_split_method(name);
   std::cout << fmt::format("\n{}\n", name);
   for (uint64_t epoch = 0; epoch < flags.epochs; ++epoch) {
     std::vector<uint32_t> times(flags.batching.samples);
     for (int rank = 0; rank < flags.ranks; ++rank) {
       const auto samples =
-          samples_of_rank(way, flags.batching, epoch, flags.seed, rank, flags.ranks);
+          samples_of_rank(method, flags.batching, epoch, flags.seed, rank, flags.ranks);
       for (const uint64_t sample : samples) ++times[sample];
       const auto few = std::span(samples).first(std::min<size_t>(samples.size(), 6));
       if (rank < 8)
@@ -238,9 +238,9 @@ void explain_way(const std::string& name, const ShardFlags& flags) {
 void explain_shards(const ShardFlags& flags) {
   std::cout << fmt::format("{} samples, global batch {}, {} ranks\n", flags.batching.samples,
                            flags.batching.batch, flags.ranks);
-  const std::vector<std::string> ways =
-      flags.way.empty() ? split_method_names() : std::vector<std::string>{flags.way};
-  for (const std::string& name : ways) explain_way(name, flags);
+  const std::vector<std::string> methods =
+      flags.method.empty() ? split_method_names() : std::vector<std::string>{flags.method};
+  for (const std::string& name : methods) explain_method(name, flags);
 }
 
 }  // namespace
@@ -282,7 +282,7 @@ void add_make_and_convert(CLI::App& data) {
       ->add_option("--format", to->format,
                    "tfrecord (ImageNet's schema), tfrecord_raw, image_folder, npy, cifar10")
       ->required();
-  other->add_option("--shards", to->shards, "number of tfrecord files; 0: one per 1250 samples")
+  other->add_option("--shards", to->files, "number of tfrecord files; 0: one per 1250 samples")
       ->check(CLI::Range(0, 100'000))
       ->capture_default_str();
   other->add_option("--quality", to->quality, "JPEG quality")
@@ -354,7 +354,7 @@ void add_data_command(CLI::App& app, Globals& globals) {
   add_seed(*shard, flags->seed);
   shard->add_flag("--drop_remainder", flags->batching.drops_remainder,
                   "skip the last, short batch");
-  shard->add_option("--way", flags->way,
+  shard->add_option("--way", flags->method,
                     fmt::format("one of {}; default: all", fmt::join(split_method_names(), ", ")));
   shard->callback([flags] { explain_shards(*flags); });
   name_near_flags(*data);

@@ -74,7 +74,7 @@ void list_files(const std::string& path, bool recursive) {
   uint64_t bytes = 0;
   for (const file::FileInfo& entry : entries) {
     bytes += entry.bytes;
-    const char* mark = entry.leads_nowhere                ? " (a link that leads nowhere)"
+    const char* mark = entry.leads_nowhere                ? " (a dangling link)"
                        : entry.is_folder && entry.is_link ? "/ (a link)"
                        : entry.is_folder                  ? "/"
                                                           : "";

@@ -30,9 +30,9 @@ inline void name_near_flags(CLI::App& command) {
 
     const std::vector<std::string> unknown = command.remaining();
     if (unknown.empty()) {
-      require(
-          below.empty() || !command.get_subcommands().empty(),
-          fmt::format("{}: one of {} is wanted", command.get_name(), fmt::join(commands, ", ")));
+      require(below.empty() || !command.get_subcommands().empty(),
+              fmt::format("{}: a subcommand is missing; use one of {}", command.get_name(),
+                          fmt::join(commands, ", ")));
       return;
     }
     const std::string word = unknown.front().substr(0, unknown.front().find('='));
@@ -41,7 +41,7 @@ inline void name_near_flags(CLI::App& command) {
     throw UsageError(
         fmt::format("{} '{}'{}; try `{} --help`",
                     is_flag         ? "unknown flag"
-                    : below.empty() ? "one argument too many,"
+                    : below.empty() ? "unexpected argument"
                                     : "unknown command",
                     word, close.empty() ? "" : fmt::format(", did you mean '{}'?", close), path));
   });

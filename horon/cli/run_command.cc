@@ -235,9 +235,7 @@ launch::JobPlan make_plan(const RunFlags& flags, const Globals& globals) {
 void print_build(const JobSettings& job_settings) {
   const auto box = [](bool yes) { return yes ? "[X]" : "[ ]"; };
   std::cout << fmt::format(
-      "Horon {}:\n\nAvailable controllers and operations:\n    [X] shared memory\n"
-      "    [X] Gloo\n",
-      kVersion);
+      "Horon {}:\n\nAvailable controllers and operations:\n    [X] shared memory\n", kVersion);
   for (const PartStatus& part : probe_parts(part_folders(job_settings.text("parts"))))
     std::cout << fmt::format("    {} {} {}\n", box(part.loads), part.name, part.detail);
 }

@@ -170,7 +170,7 @@ TEST_P(CodecContract, ATensorHasTheSameBitsAloneAndInABucket) {
   EXPECT_EQ(rank_.kept, separate.kept);
 }
 
-TEST_P(CodecContract, NothingToSend) {
+TEST_P(CodecContract, EmptyInputsDecodeToEmptyResults) {
   EXPECT_TRUE(rank_.there_and_back({}, {}).empty());
   const Segment empty{.tensor = "e", .step = kLater};
   EXPECT_TRUE(rank_.there_and_back({}, {empty, empty}).empty());

@@ -44,8 +44,8 @@ std::string print_algorithms(std::span<const Published> all) {
   }
   return text +
          "The first matching row of a backend is used. Device memory without a row of its own is "
-         "staged through the host.\n--algorithm or HORON_ALGORITHM overrides the choice, also "
-         "beyond 'ranks' and 'up to', if 'only' holds, e.g. all_reduce=two_shot,broadcast=tree.\n";
+         "staged through the host.\n--algorithm or HORON_ALGORITHM overrides the choice, e.g. "
+         "all_reduce=two_shot,broadcast=tree; it ignores 'ranks' and 'up to' but not 'only'.\n";
 }
 
 }  // namespace horon

@@ -21,7 +21,7 @@ struct Communicator::Job {
   std::mutex mutex;                           // guards made
   std::map<std::vector<int>, uint64_t> made;  // number of earlier sub-communicators of these ranks
 
-  // The same on all members without a word between them.
+  // The same on all members, with no messages.
   uint64_t next_id(const std::vector<int>& members) {
     const std::lock_guard lock(mutex);
     const uint64_t number = ++made[members];

@@ -7,7 +7,9 @@
 namespace horon {
 
 // Which ranks share a host. Ranks of a host are numbered by rank (local_rank); hosts by their first
-// rank (cross_rank).
+// rank (cross_rank). A value.
+//   const Topology here = make_topology(2, std::vector<std::string>{"a", "a", "b", "b"});
+//   here.local_rank == 0, here.cross_rank == 1, here.hosts == {{0, 1}, {2, 3}}
 struct Topology {
   int rank = 0;
   int size = 1;

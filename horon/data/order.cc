@@ -174,7 +174,7 @@ BatchPart plan_batch(const Position& position, const BatchOptions& options, int 
 
 SplitMethod parse_split_method(const std::string& name) {
   static const Registry<SplitMethod> kWays = [] {
-    Registry<SplitMethod> all("way to shard");
+    Registry<SplitMethod> all("split method");
     all.add("global", SplitMethod::kGlobal);
     all.add("split_steps", SplitMethod::kSplitSteps);
     all.add("split_epochs", SplitMethod::kSplitEpochs);

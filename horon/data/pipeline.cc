@@ -129,7 +129,7 @@ void Pipeline::State::count_bad(const std::string& reason) {
   if (report.reasons.size() < 10) report.reasons.push_back(reason);
   if (report.corrupt > options.max_corrupt_records && !error) {
     const std::string limit = options.max_corrupt_records == 0
-                                  ? "--max-corrupt-records N passes over some"
+                                  ? "--max_corrupt_records N allows N of them"
                                   : fmt::format("more than the {} bad records that are allowed",
                                                 options.max_corrupt_records);
     error = std::make_exception_ptr(CorruptRecord(reason, limit));

@@ -83,8 +83,8 @@ CopyPlan plan_copy(const std::string& from, const std::vector<FileInfo>& source,
   for (const FileInfo& info : source) {
     if (info.leads_nowhere || info.is_folder) {
       plan.left_out.push_back(fmt::format(
-          "{}: a link {}", info.path,
-          info.is_folder ? "to a folder; copy that by its own name" : "that leads nowhere"));
+          "{}: {}", info.path,
+          info.is_folder ? "a link to a folder; copy that by its own name" : "a dangling link"));
       continue;
     }
     const std::string name = below(from, info.path);
@@ -116,7 +116,7 @@ CopyPlan plan_tree(const std::string& from, const std::string& to) {
 CopyPlan plan_for(const std::string& from, const std::string& to) {
   const auto info = stat(from);
   if (!info) throw IoError(fmt::format("copy {}: No such file or directory", from));
-  if (info->leads_nowhere) throw IoError(fmt::format("copy {}: a link that leads nowhere", from));
+  if (info->leads_nowhere) throw IoError(fmt::format("copy {}: a dangling link", from));
   if (info->is_folder) return plan_tree(from, to);
   const auto target = stat(to);
   const bool into = to.ends_with('/') || (target && target->is_folder);

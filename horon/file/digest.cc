@@ -16,7 +16,7 @@ std::string digest_of(const std::string& path, const std::string& kind) {
   require(method != nullptr, fmt::format("unknown checksum '{}'", kind));
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> state(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   if (!state || EVP_DigestInit_ex(state.get(), method, nullptr) != 1)
-    throw Error(fmt::format("checksum '{}' is not to be had here", kind));
+    throw Error(fmt::format("checksum '{}' is not supported", kind));
   open(path)->read_all(0, [&](std::span<const std::byte> piece) {
     EVP_DigestUpdate(state.get(), piece.data(), piece.size());
   });

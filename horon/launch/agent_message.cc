@@ -58,7 +58,7 @@ struct Read {
         *number = as_int(from.u32());
       if (placement.local_size < 1 || placement.local_rank < 0 ||
           placement.local_rank >= placement.local_size)
-        throw Error("agent: a rank without a place", ExitCode::kPeer);
+        throw Error("agent: a rank without a placement", ExitCode::kPeer);
       start.placements.push_back(placement);
     }
   }

@@ -58,7 +58,7 @@ void FramePipe::on_readable() {
     noise_.append(bytes);
     const size_t at = noise_.find(magic_);
     if (at == std::string::npos) {
-      if (noise_.size() > kMaxNoise) end("it does not speak our language");
+      if (noise_.size() > kMaxNoise) end("it is not a horon agent (unexpected output)");
       return;
     }
     rest = noise_.substr(at + magic_.size());

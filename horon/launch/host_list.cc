@@ -26,7 +26,7 @@ std::string check_name(std::string_view name, bool bracketed, const std::string&
   const size_t at = name.find('@');
   if (at != std::string_view::npos) {
     require(is_word(name.substr(0, at), "_.-"),
-            fmt::format("{}: '{}' has no good user name before @", where, name));
+            fmt::format("{}: '{}' has an invalid user name before @", where, name));
     host = name.substr(at + 1);
   }
   require(is_word(host, bracketed ? ":.%-_" : "._-") && host.size() <= 253,

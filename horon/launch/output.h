@@ -14,7 +14,7 @@ namespace horon::launch {
 // Maximum number of buffered bytes of unfinished lines.
 constexpr size_t kUnfinished = 32U << 20;
 
-// Splits a stream into lines. Pure. A progress bar, which only returns the carriage, is returned
+// Splits a stream into lines. Pure. A progress bar, which ends in a carriage return, is returned
 // once a second. With `bars` it is not returned as a line, and a line contains only the text after
 // the last carriage return.
 class LineCutter {

@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kLong = 1U << 31;  // bit of a record's first word: one long frame
 constexpr size_t kWord = sizeof(uint32_t);
 constexpr size_t kInBytes = 128U << 10;
-// Plain long payloads are read straight into their place: little of the next one is read ahead.
+// Plain long payloads are read directly into their memory: little of the next one is read ahead.
 constexpr size_t kAhead = 4U << 10;
 constexpr size_t kMostBegun = 2U << 10;  // bytes of short records before another one
 
@@ -105,7 +105,7 @@ bool Link::send_some() {
   return true;
 }
 
-// The long payload that is coming goes to its place, what follows into the buffer.
+// A long payload is read into its memory, what follows it into the buffer.
 size_t Link::read_more(size_t budget, bool& is_drained) {
   const bool direct = await_ == Await::kLongBody && !opener_ && held() == 0;
   if (held() == 0) in_begin_ = in_end_ = 0;
@@ -114,7 +114,7 @@ size_t Link::read_more(size_t budget, bool& is_drained) {
     in_end_ -= in_begin_;
     in_begin_ = 0;
   }
-  iovec parts[2] = {{place_ + place_at_, header_.bytes - place_at_},
+  iovec parts[2] = {{payload_ + payload_at_, header_.bytes - payload_at_},
                     {in_.get() + in_end_, kInBytes - in_end_}};
   if (direct) parts[1].iov_len = kAhead;
   // After a long record there may be another one, whose payload need not come through the buffer.
@@ -131,7 +131,7 @@ size_t Link::read_more(size_t budget, bool& is_drained) {
     if (got < 0) broken("receive");
     if (got == 0) throw IoError("the connection was closed", ExitCode::kPeer);
     const size_t placed = direct ? std::min(static_cast<size_t>(got), parts[0].iov_len) : 0;
-    place_at_ += placed;
+    payload_at_ += placed;
     in_end_ += static_cast<size_t>(got) - placed;
     is_drained = static_cast<size_t>(got) < (direct ? parts[0].iov_len : 0) + parts[1].iov_len;
     return static_cast<size_t>(got);
@@ -180,8 +180,8 @@ void Link::deliver_short(FrameSink& sink) {
     std::memcpy(&header, from, sizeof(header));
     from += sizeof(header);
     if (static_cast<size_t>(end - from) < header.bytes) refuse("half a frame");
-    std::byte* place = sink.place(header);
-    if (header.bytes != 0) std::memcpy(place, from, header.bytes);
+    std::byte* payload = sink.provide(header);
+    if (header.bytes != 0) std::memcpy(payload, from, header.bytes);
     from += header.bytes;
     sink.arrived(header);
   }
@@ -195,19 +195,19 @@ void Link::begin_long(FrameSink& sink) {
     std::memcpy(&header_, held_bytes(), sizeof(header_));
   }
   if (header_.bytes != bytes) refuse("a frame that is not as long as its record");
-  place_ = sink.place(header_);
-  place_at_ = 0;
+  payload_ = sink.provide(header_);
+  payload_at_ = 0;
   await_ = Await::kLongBody;
 }
 
 void Link::take_long() {
-  const size_t bytes = std::min(held(), static_cast<size_t>(header_.bytes) - place_at_);
+  const size_t bytes = std::min(held(), static_cast<size_t>(header_.bytes) - payload_at_);
   if (opener_) {
-    opener_->update(held_bytes(), place_ + place_at_, bytes);
+    opener_->update(held_bytes(), payload_ + payload_at_, bytes);
   } else if (bytes != 0) {
-    std::memcpy(place_ + place_at_, held_bytes(), bytes);
+    std::memcpy(payload_ + payload_at_, held_bytes(), bytes);
   }
-  place_at_ += bytes;
+  payload_at_ += bytes;
   in_begin_ += bytes;
 }
 
@@ -236,7 +236,7 @@ bool Link::advance(FrameSink& sink) {
     case Await::kLongBody:
       take_long();
       if (opener_) seconds_sealing_ += opening.seconds();
-      if (place_at_ < header_.bytes) return false;
+      if (payload_at_ < header_.bytes) return false;
       await_ = Await::kTag;
       wanted_ = opener_ ? Seal::kTagBytes : 0;
       return true;

@@ -11,12 +11,13 @@
 #include "horon/base/fd.h"
 #include "horon/net/seal.h"
 
-// A proven TCP connection that carries frames, encrypted or plain.
+// An authenticated TCP connection that carries frames, encrypted or plain.
 namespace horon {
 
-// What the users of a link say about a payload. Their meaning is theirs; a link only checks sizes.
+// Describes a payload. The fields have a meaning only for the users of a link, which checks nothing
+// but sizes.
 struct FrameHeader {
-  uint64_t stream = 0;
+  uint64_t flow = 0;
   uint64_t offset = 0;
   uint32_t bytes = 0;  // of the payload
   uint32_t kind = 0;
@@ -32,9 +33,9 @@ struct Frame {
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // The memory for a payload of header.bytes. Its contents mean nothing before arrived(). Throws
-  // Error for a frame that was not to be expected: the link is then of no more use.
-  virtual std::byte* place(const FrameHeader& header) = 0;
+  // Provides memory for a payload of header.bytes. Its contents are undefined before arrived().
+  // Throws Error for an unexpected frame: the link is then unusable.
+  virtual std::byte* provide(const FrameHeader& header) = 0;
   // The payload is complete and, on an encrypted link, verified.
   virtual void arrived(const FrameHeader& header) = 0;
 };
@@ -47,10 +48,10 @@ struct LinkSecrets {
   static constexpr uint64_t kRecordsPerKey = 1U << 18;  // 64 GB of the longest records
 };
 
-// Frames travel in records. A record is one long frame, which goes from and to the callers' memory
-// with no copy in between (but for the encryption), or several short ones. Nothing blocks. Errors
-// are final: IoError if the connection is gone, Error if what came was damaged or is no record of
-// ours. One thread at a time.
+// Frames are sent in records. A record is one long frame, which is sent from and received into the
+// callers' memory without a copy (except for the encryption), or several short ones. No call
+// blocks. Errors are final: IoError if the connection is lost, Error if a received record is
+// damaged or invalid. Owns the socket. One thread at a time.
 class Link {
  public:
   static constexpr size_t kShortBytes = 16U << 10;          // of all frames in a shared record
@@ -71,11 +72,12 @@ class Link {
   // kOverhead each, are at most kShortBytes. Their memory is read until is_sending() ends. What is
   // begun together is written by one system call.
   void begin(std::span<const Frame> frames);
-  // Writes what the socket takes; true if all records are out.
+  // Writes what the socket accepts; true if all records are written.
   bool send_some();
   uint64_t bytes_written() const { return bytes_written_; }
 
-  // Reads what is there, up to about `budget` bytes, and passes it on; the number of bytes read.
+  // Reads what has arrived, up to about `budget` bytes, and passes it to `sink`; the number of
+  // bytes read.
   size_t receive(FrameSink& sink, size_t budget);
 
   // Seconds spent with encryption.
@@ -113,9 +115,9 @@ class Link {
   size_t in_end_ = 0;
   Await await_ = Await::kWord;
   size_t wanted_ = sizeof(uint32_t);  // bytes of what is awaited
-  FrameHeader header_;                // of the long frame that is coming
-  std::byte* place_ = nullptr;        // and where it goes
-  size_t place_at_ = 0;
+  FrameHeader header_;                // of the long frame that is being received
+  std::byte* payload_ = nullptr;      // and its memory
+  size_t payload_at_ = 0;
   bool in_long_ = false;           // the last record was a long one
   std::vector<std::byte> opened_;  // a short record, decrypted
 };

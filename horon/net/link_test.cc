@@ -113,10 +113,10 @@ TEST(Seal, ReplacesItsKeyAtTheSameRecordOnBothSides) {
   }
 }
 
-// Keeps what came, by stream.
+// Keeps what came, by flow.
 class Kept final : public FrameSink {
  public:
-  std::byte* place(const FrameHeader& header) override {
+  std::byte* provide(const FrameHeader& header) override {
     coming_.assign(header.bytes, std::byte{0});
     return coming_.data();
   }
@@ -168,7 +168,7 @@ TEST_P(LinkTest, CarriesFramesOfEverySizeThroughSmallSockets) {
       {0}, {1}, {3, 0, 500, 16}, {short_most}, {short_most + 1}, {100'000}, {Link::kMostBytes},
       {4}};
   Kept kept;
-  uint64_t stream = 0;
+  uint64_t flow = 0;
   std::vector<std::vector<std::byte>> sent;
   for (const auto& sizes : records) {
     std::vector<Frame> frames;
@@ -176,14 +176,14 @@ TEST_P(LinkTest, CarriesFramesOfEverySizeThroughSmallSockets) {
     for (const size_t bytes : sizes) sent.push_back(pattern(bytes, static_cast<int>(sent.size())));
     for (size_t i = first; i < sent.size(); ++i) {
       frames.push_back(
-          {{++stream, 3 * stream, static_cast<uint32_t>(sent[i].size()), 9}, sent[i].data()});
+          {{++flow, 3 * flow, static_cast<uint32_t>(sent[i].size()), 9}, sent[i].data()});
     }
     from.begin(frames);
     while (!from.send_some()) to.receive(kept, 1U << 20);
   }
   while (kept.frames.size() < sent.size()) ASSERT_GT(to.receive(kept, 1U << 20), 0U);
   for (size_t i = 0; i < sent.size(); ++i) {
-    EXPECT_EQ(kept.frames[i].first.stream, i + 1);
+    EXPECT_EQ(kept.frames[i].first.flow, i + 1);
     EXPECT_EQ(kept.frames[i].first.offset, 3 * (i + 1));
     EXPECT_EQ(kept.frames[i].second, sent[i]) << i;
   }

@@ -88,7 +88,7 @@ TEST(TfConfigParse, EveryHazardHasItsMessage) {
   expect_error(R"({"cluster":{"worker":["a:1"],"evaluator":["b:1","c:1"]},)" + task + "}",
                "at most one");
   expect_error(R"({"cluster":{"worker":["a"]},)" + task + "}", "not host:port");
-  expect_error(R"({"cluster":{"worker":["user@a:1"]},)" + task + "}", "no good host name");
+  expect_error(R"({"cluster":{"worker":["user@a:1"]},)" + task + "}", "an invalid host name");
   expect_error(R"({"cluster":{"worker":"a:1"},)" + task + "}", "not a list");
   expect_error(R"({"cluster":{"worker":[1]},)" + task + "}", "is not a text");
   EXPECT_NE(

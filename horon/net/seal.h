@@ -32,7 +32,7 @@ class Seal {
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;
 
-  // Begins the next record; `word` is authenticated with it and travels in the clear.
+  // Begins the next record; `word` is authenticated with it and travels unencrypted.
   void begin(uint32_t word);
   // Encrypts or decrypts the next bytes of the record. What was decrypted must not be used before
   // verify(). `in` and `out` are equal or do not overlap.

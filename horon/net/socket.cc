@@ -58,7 +58,7 @@ Address make_address(const std::string& numeric, int port) {
   return address;
 }
 
-// Peers that vanish without a word are noticed within seconds instead of a quarter of an hour.
+// Peers that vanish silently are noticed within seconds instead of a quarter of an hour.
 void set_options(int socket) {
   const auto set = [&](int level, int option, int value) {
     setsockopt(socket, level, option, &value, sizeof(value));
@@ -130,7 +130,7 @@ Endpoint parse_endpoint(std::string_view text) {
       std::all_of(host.begin(), host.end(), [](unsigned char c) {
         return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
       });
-  require(good, fmt::format("'{}' has no good host name before the port", whole));
+  require(good, fmt::format("'{}' has an invalid host name before the port", whole));
   return {std::string(host),
           static_cast<int>(parse_integer(port, fmt::format("port of '{}'", whole), 1, 65535))};
 }

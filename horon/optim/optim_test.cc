@@ -36,7 +36,7 @@ TEST(Schedules, StagesInterpolateBetweenEpochs) {
 }
 
 // The first straight line becomes a constant factor.
-TEST(Schedules, AnExponentialWarmUpBendsTheFirstStage) {
+TEST(Schedules, AnExponentialWarmUpChangesTheFirstStageToAConstantFactor) {
   ScheduleOptions options = with("5:0.001->0.4,10:0.4->0.2");
   options.lr_warmup_strategy = WarmUp::kExponential;
   const Schedule bent(options, 10, 128);
@@ -109,7 +109,7 @@ TEST(OptimizerTable, IsWhatTheSettingsSay) {
 }
 
 // Checkpoints are read by these names.
-TEST(OptimizerTable, NamesStateForGood) {
+TEST(OptimizerTable, StateNamesAreThoseInCheckpoints) {
   std::vector<float> weights(3);
   const std::vector<Slice> slices = {{"a", weights.data(), weights.data(), 3, true}};
   const std::map<OptimizerKind, std::set<std::string>> wanted = {

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 // The formulas of the optimizers: what one step does to one element. The CPU's loops and the GPU's
-// kernels are generated from them; compiled without contraction, both give the same bits.
+// kernels are generated from them; compiled without contraction, both give the same bits. The
+// caller owns weights, gradients and state. Functions of their arguments only: any thread, no
+// errors.
 namespace horon::optim {
 
 // Index of a row of kOptimizers (optimizer_table.h).

@@ -88,14 +88,13 @@ void Console::tell_end(const Event& event) {
   const double encrypting = event.number("seconds_encrypting");
   if (trained && encrypting > kNotableEncryption * event.number("seconds"))
     line("encryption",
-         fmt::format("{:.1f} s, {:.0f} % of the run; --wire plain sends without, for networks that "
-                     "nobody else can read",
+         fmt::format("{:.1f} s, {:.0f} % of the run; --wire plain turns it off (only on networks "
+                     "that nobody else can read)",
                      encrypting, 100 * encrypting / event.number("seconds")));
   if (const uint64_t bytes = whole(event, "input_bytes"); bytes > 0)
     line("input", format_bytes(bytes) + " of memory on this rank");
   if (const uint64_t records = whole(event, "corrupt_records"); records > 0)
-    line("passed over",
-         fmt::format("{} corrupt record(s): {}", records, event.text("corrupt_reason")));
+    line("skipped", fmt::format("{} corrupt record(s): {}", records, event.text("corrupt_reason")));
   if (trained && !event.text("log").empty()) line("log", event.text("log"));
   if (event.number("interrupted") > 0)
     screen_.say(trained ? fmt::format("\ninterrupted; to resume: {}", event.text("go_on"))

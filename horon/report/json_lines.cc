@@ -46,7 +46,7 @@ void JsonLines::write(const Event& event) {
     file::append(path_, line + "\n");
   } catch (const IoError& error) {
     if (!std::exchange(complained_, true))
-      complain_(fmt::format("the log misses lines: {}", error.what()));
+      complain_(fmt::format("some log lines could not be written: {}", error.what()));
   }
 }
 

@@ -309,7 +309,7 @@ std::string message_of(const std::function<void()>& action, ExitCode code) {
   return "nothing was thrown";
 }
 
-TEST(CodecState, DamagedOrOfSomethingElseIsRefused) {
+TEST(CodecState, DamagedBytesAndOtherCodecsOrSizesAreRefused) {
   const Ending kept = run(1, {.codec = "fp16+feedback", .last = 3});
   const CodecStates& good = kept.states[0];
   on_ranks(1, [&](Runtime& runtime) {

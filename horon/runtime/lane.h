@@ -27,10 +27,10 @@ namespace horon {
 // (agreement.h).
 //
 // The scheduler decides what to do; the lane adds the lock, the threads and the communicator. One
-// thread at a time drives: it takes an action from the scheduler and executes it, releasing the
-// lock while it waits or moves bytes. A thread that waits for an operation drives if no other
-// thread does; otherwise the lane's own thread drives. Thread-safe. Every rank of the communicator
-// has a lane of the same kind over it.
+// thread at a time drives: it takes an action from the scheduler and executes it. It packs a bucket
+// with the lock held, and releases the lock while it waits, communicates or unpacks. A thread that
+// waits for an operation drives if no other thread does; otherwise the lane's own thread drives.
+// Thread-safe. Every rank of the communicator has a lane of the same kind over it.
 //
 // Each set has two lanes, one of them for urgent operations. A name that the ranks have not agreed
 // on yet goes to the other one, whatever its priority: there a rank that calls it urgent meets one

@@ -14,8 +14,8 @@
 
 namespace horon {
 
-// Statistics of one lane: counters, traces, and time spent waiting for each rank. Not thread-safe:
-// the lane calls it with its lock held.
+// Statistics of one lane: counters, traces, and time spent waiting for each rank. Owned by
+// its lane. Not thread-safe: the lane calls it with its lock held.
 class LaneStatistics {
  public:
   struct Options {

@@ -17,7 +17,7 @@ namespace horon {
 
 // Records what the operations of a communicator outside any lane do: for stall reports, traces and
 // counters. They are identified by name and number, "evaluation #17". Joins are not recorded.
-// Thread-safe.
+// Shares the recorder. Thread-safe; `on_begin` is called on the thread that starts the operation.
 class Ledger {
  public:
   struct Options {

@@ -92,7 +92,8 @@ struct BucketMemory {
 // continues. After PeerLostError or TimeoutError make a new communicator and rebind(), or make a
 // new runtime.
 //
-// A facade: many methods, no logic of its own; it finds the process set and the lane (lane.h).
+// A facade: it finds the process set and the lane (lane.h). Its own logic is what concerns all
+// lanes: process sets, rebind(), tuning, and comparing what ranks must have in common.
 class Runtime {
  public:
   // `world` is owned by the runtime. All ranks of it make one.

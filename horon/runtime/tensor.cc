@@ -72,7 +72,7 @@ std::string pack_specs(const std::vector<TensorSpec>& specs) {
 std::vector<TensorSpec> unpack_specs(std::string_view bytes) {
   Unpacker from(bytes);
   const uint32_t count = from.u32();
-  if (count > bytes.size()) throw Error("runtime: a report that cannot be", ExitCode::kPeer);
+  if (count > bytes.size()) throw Error("runtime: an invalid report", ExitCode::kPeer);
   std::vector<TensorSpec> specs(count);
   for (TensorSpec& spec : specs) {
     spec.name = from.text();

@@ -96,8 +96,8 @@ std::vector<std::string> disagreements(const std::vector<Terms>& all, const Trai
   return horon::disagreements(compared);
 }
 
-Agreement agree(Store& store, int rank, int size, const TrainConfig& config, const Terms& terms,
-                Milliseconds timeout) {
+AgreedTerms agree(Store& store, int rank, int size, const TrainConfig& config, const Terms& terms,
+                  Milliseconds timeout) {
   const Deadline deadline = Deadline::after(timeout);
   // Each rank counts its runs; run n is the same run on all ranks.
   const std::string prefix =
@@ -117,8 +117,8 @@ Agreement agree(Store& store, int rank, int size, const TrainConfig& config, con
     if (rank == 0) wait_until_read(store, prefix, size);
     throw UsageError(decided["error"].get<std::string>(), ExitCode::kMismatch);
   }
-  Agreement agreement{config_from_json(decided.at("config")),
-                      decided.at("warning").get<std::string>()};
+  AgreedTerms agreement{config_from_json(decided.at("config")),
+                        decided.at("warning").get<std::string>()};
   for (const auto& [name, value] : terms.given) {
     const Setting* setting = look_up_setting(name);
     if (setting == nullptr || setting->scope == SettingScope::kJob) continue;

@@ -29,11 +29,11 @@ std::vector<std::string> disagreements(const std::vector<Terms>& all, const Trai
 // UsageError (exit code 11) on all ranks that names the differences and the ranks; different
 // platforms are an error if the reduction is exact, otherwise a `warning` on rank 0. TimeoutError
 // that names a rank that did not answer.
-struct Agreement {
+struct AgreedTerms {
   TrainConfig config;
   std::string warning;
 };
-Agreement agree(Store& store, int rank, int size, const TrainConfig& config, const Terms& terms,
-                Milliseconds timeout);
+AgreedTerms agree(Store& store, int rank, int size, const TrainConfig& config, const Terms& terms,
+                  Milliseconds timeout);
 
 }  // namespace horon::train

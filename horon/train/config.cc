@@ -82,8 +82,8 @@ void read(const std::string& text, E& value) {
     value = word.value;
     return;
   }
-  throw UsageError(
-      fmt::format("'{}' is no word of this", text));  // cannot happen: the table is checked first
+  throw UsageError(fmt::format("'{}' is not an allowed value",
+                               text));  // cannot happen: the table is checked first
 }
 
 template <typename T>

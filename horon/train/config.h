@@ -25,7 +25,7 @@ enum class ResumeMode { kAuto, kNever };
 
 // All settings of a run. Each member is a row of the table of settings (base/setting.h) under its
 // own name; the table documents its meaning, allowed values, and whether a resumed run may change
-// it. A value.
+// it. A value: it owns nothing else, and check_config() throws UsageError for contradictions.
 //
 //   horon::TrainConfig config;
 //   horon::train::set_field(config, "learning_rate", "0.1");

@@ -51,7 +51,7 @@ struct StepPlan {
 //   begin(plan)
 //     for each pass:     for each shard of this rank:
 //                          begin_shard(pass, shard)
-//                          need(i)               before parameter i is used by the forward pass
+//                          need(i)               for every parameter, before the forward pass
 //                          ready(i, gradient)    in the backward pass, in any order
 //                          end_shard(score)
 //                        end_pass(pass)
@@ -66,6 +66,9 @@ struct StepPlan {
 // is decided then (to update or to abandon) must be decided alike on all. One thread calls; ready()
 // is called by the thread that runs the backward pass. The object owns the gradients' memory, not
 // the parameters.
+//
+//   auto sync = make_sync(config, runtime, replica);  // and compute_gradients() of step.h:
+//   compute_gradients(replica, *sync, plan), sync->update(optimizer, rate);
 class GradientSync {
  public:
   virtual ~GradientSync() = default;
@@ -74,7 +77,9 @@ class GradientSync {
 
   virtual void begin(const StepPlan& plan) = 0;
   virtual void begin_shard(size_t pass, const Shard& shard) = 0;
-  // Returns when parameter i may be read; a parameter server would fetch it here.
+  // Returns when parameter i may be read; a parameter server would fetch it here. Limit: a replica
+  // calls it for all parameters before its first layer, so waiting does not overlap the forward
+  // pass.
   virtual void need(size_t parameter) { (void)parameter; }
   // `gradient` is valid only during the call, in the memory of the replica's device.
   virtual void ready(size_t parameter, const float* gradient) = 0;

@@ -14,8 +14,8 @@ namespace {
 // array is in host memory, wherever the replica is.
 class ExactSync final : public GradientSync {
  public:
-  ExactSync(Runtime& runtime, Replica& replica, uint64_t shards, const Accelerator& place)
-      : runtime_(runtime), replica_(replica), shards_(shards), place_(place) {
+  ExactSync(Runtime& runtime, Replica& replica, uint64_t shards, const Accelerator& accelerator)
+      : runtime_(runtime), replica_(replica), shards_(shards), accelerator_(accelerator) {
     uint64_t at = 0;
     for (const ModelArray& one : replica.parameters()) {
       offsets_.push_back(at);
@@ -28,10 +28,11 @@ class ExactSync final : public GradientSync {
     mine_.resize(count_);
     out_.resize(count_);
     total_.resize(count_);
-    if (!place.is_cpu())
-      device_total_ = place.runtime->allocate(statistics_at_, DType::kF32, place.device.index);
+    if (!accelerator.is_cpu())
+      device_total_ =
+          accelerator.runtime->allocate(statistics_at_, DType::kF32, accelerator.device.index);
     const float* totals =
-        place.is_cpu() ? total_.data() : static_cast<const float*>(device_total_.view().data);
+        accelerator.is_cpu() ? total_.data() : static_cast<const float*>(device_total_.view().data);
     for (size_t i = 0; i < offsets_.size(); ++i) {
       const ModelArray& one = replica.parameters()[i];
       slices_.push_back({one.name, one.data, totals + offsets_[i], one.count, one.decays});
@@ -67,10 +68,10 @@ class ExactSync final : public GradientSync {
     float* to = mine_.data() + offsets_[i];
     const uint64_t count = slices_[i].count;
     bool is_finite = true;
-    if (place_.is_cpu()) {
+    if (accelerator_.is_cpu()) {
       is_finite = take_checked(to, gradient, count, false);
     } else {
-      place_.math->copy(to, gradient, count * sizeof(float));
+      accelerator_.math->copy(to, gradient, count * sizeof(float));
       is_finite = count_flaws(to, count) == 0;
     }
     if (!is_finite) flaws_.note_gradient(slices_[i].name, count_flaws(to, count));
@@ -106,8 +107,9 @@ class ExactSync final : public GradientSync {
   }
 
   StepSums finish(const Wishes& wishes) override {
-    if (!place_.is_cpu())
-      place_.math->copy(device_total_.view().data, total_.data(), statistics_at_ * sizeof(float));
+    if (!accelerator_.is_cpu())
+      accelerator_.math->copy(device_total_.view().data, total_.data(),
+                              statistics_at_ * sizeof(float));
     std::array<double, 3> flags = {wishes.stop ? 1.0 : 0.0, wishes.end ? 1.0 : 0.0,
                                    flaws_.found() ? 1.0 : 0.0};
     runtime_.run_all_reduce("step flags", view_of(flags));
@@ -133,7 +135,7 @@ class ExactSync final : public GradientSync {
   Runtime& runtime_;
   Replica& replica_;
   uint64_t shards_;
-  Accelerator place_;
+  Accelerator accelerator_;
   std::vector<uint64_t> offsets_;
   uint64_t statistics_at_ = 0;
   uint64_t scores_at_ = 0;
@@ -162,8 +164,8 @@ class ExactSync final : public GradientSync {
 }  // namespace
 
 std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards,
-                                              const Accelerator& place) {
-  return std::make_unique<ExactSync>(runtime, replica, shards, place);
+                                              const Accelerator& accelerator) {
+  return std::make_unique<ExactSync>(runtime, replica, shards, accelerator);
 }
 
 }  // namespace horon::train

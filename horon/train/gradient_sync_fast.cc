@@ -47,19 +47,20 @@ std::vector<TensorSpec> other_specs(const Replica& replica) {
 
 class FastSync final : public GradientSync {
  public:
-  FastSync(Runtime& runtime, Replica& replica, const Accelerator& place)
+  FastSync(Runtime& runtime, Replica& replica, const Accelerator& accelerator)
       : runtime_(runtime),
         replica_(replica),
-        place_(place),
-        buckets_(runtime, gradient_specs(replica, place.device), other_specs(replica)) {
+        accelerator_(accelerator),
+        buckets_(runtime, gradient_specs(replica, accelerator.device), other_specs(replica)) {
     const auto& parameters = replica.parameters();
     for (size_t i = 0; i < parameters.size(); ++i)
       slices_.push_back({parameters[i].name, parameters[i].data,
                          static_cast<const float*>(buckets_.view(i).data), parameters[i].count,
                          parameters[i].decays});
     has_statistics_ = !replica.statistics().empty();
-    if (!place.is_cpu())
-      flaw_counts_ = place.runtime->allocate(parameters.size(), DType::kI32, place.device.index);
+    if (!accelerator.is_cpu())
+      flaw_counts_ =
+          accelerator.runtime->allocate(parameters.size(), DType::kI32, accelerator.device.index);
   }
 
   const std::vector<Slice>& slices() const override { return slices_; }
@@ -74,7 +75,8 @@ class FastSync final : public GradientSync {
     score_ = {};
     planned_ = mine_ = 0;
     for (const StepPlan::Pass& pass : plan.passes) planned_ += static_cast<double>(pass.samples);
-    if (!place_.is_cpu()) place_.math->clear(flaw_counts_.view().data, flaw_counts_.view().bytes());
+    if (!accelerator_.is_cpu())
+      accelerator_.math->clear(flaw_counts_.view().data, flaw_counts_.view().bytes());
   }
 
   void begin_shard(size_t pass, const Shard& shard) override {
@@ -86,9 +88,9 @@ class FastSync final : public GradientSync {
     const bool adds = std::exchange(taken_[i], 1) != 0;
     const BufferView to = buckets_.view(i);
     auto* values = static_cast<float*>(to.data);
-    if (!place_.is_cpu()) {
+    if (!accelerator_.is_cpu()) {
       auto* flaws = static_cast<uint32_t*>(flaw_counts_.view().data) + i;
-      place_.math->take(values, gradient, to.count, adds, flaws);
+      accelerator_.math->take(values, gradient, to.count, adds, flaws);
     } else if (!take_checked(values, gradient, to.count, adds)) {
       flaws_.note_gradient(buckets_.name(i), count_flaws(gradient, to.count));
     }
@@ -132,14 +134,15 @@ class FastSync final : public GradientSync {
 
  private:
   // A lone rank on a GPU reduces nothing, so it need not wait for the device.
-  bool shares() const { return place_.is_cpu() || runtime_.size() > 1; }
+  bool shares() const { return accelerator_.is_cpu() || runtime_.size() > 1; }
   bool shares_statistics() const { return has_statistics_ && shares(); }
 
   // The host runs ahead of the GPU: the reducing thread waits until the gradient is computed.
   void submit(size_t i) {
     if (!shares()) return;
-    if (place_.is_cpu()) return buckets_.submit(i);
-    buckets_.submit(i, [math = place_.math, mark = place_.math->mark()] { math->wait(mark); });
+    if (accelerator_.is_cpu()) return buckets_.submit(i);
+    buckets_.submit(
+        i, [math = accelerator_.math, mark = accelerator_.math->mark()] { math->wait(mark); });
   }
 
   // Zeroes the gradients of parameters that the loss did not use (all, on a rank without samples).
@@ -148,10 +151,10 @@ class FastSync final : public GradientSync {
       if (taken_[i] == 0) {
         ++mended;
         const BufferView view = buckets_.view(i);
-        if (place_.is_cpu()) {
+        if (accelerator_.is_cpu()) {
           std::memset(view.data, 0, view.bytes());
         } else {
-          place_.math->clear(view.data, view.bytes());
+          accelerator_.math->clear(view.data, view.bytes());
         }
       }
       if (!buckets_.is_submitted(i)) submit(i);
@@ -159,9 +162,10 @@ class FastSync final : public GradientSync {
   }
 
   void read_flaws() {
-    if (place_.is_cpu()) return;
+    if (accelerator_.is_cpu()) return;
     std::vector<uint32_t> counts(buckets_.size());
-    place_.math->copy(counts.data(), flaw_counts_.view().data, counts.size() * sizeof(uint32_t));
+    accelerator_.math->copy(counts.data(), flaw_counts_.view().data,
+                            counts.size() * sizeof(uint32_t));
     for (size_t i = 0; i < counts.size(); ++i) {
       if (counts[i] > 0) flaws_.note_gradient(buckets_.name(i), counts[i]);
     }
@@ -187,7 +191,7 @@ class FastSync final : public GradientSync {
 
   Runtime& runtime_;
   Replica& replica_;
-  Accelerator place_;
+  Accelerator accelerator_;
   GradientBuckets buckets_;
   bool has_statistics_ = false;
   OwnedBuffer flaw_counts_;  // on the device, of each parameter
@@ -206,8 +210,8 @@ class FastSync final : public GradientSync {
 }  // namespace
 
 std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
-                                             const Accelerator& place) {
-  return std::make_unique<FastSync>(runtime, replica, place);
+                                             const Accelerator& accelerator) {
+  return std::make_unique<FastSync>(runtime, replica, accelerator);
 }
 
 }  // namespace horon::train

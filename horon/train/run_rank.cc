@@ -76,8 +76,7 @@ class TrainingRun {
     moment.result.steps = state_.step;
     moment.result.epochs = epoch_of(state_.position);
     if (sync_->mended > 0)
-      screen.say(
-          fmt::format("{} time(s) a parameter got no gradient; zero was taken", sync_->mended));
+      screen.say(fmt::format("{} missing gradient(s) were taken as zero", sync_->mended));
     sum_up_input(runtime_.world(), input_, config_.max_corrupt_records > 0, moment.result);
     for (const auto& one : callbacks_) one->on_end(moment);
     runtime_.world().barrier({.name = "end of training",
@@ -110,11 +109,10 @@ class TrainingRun {
     const Evaluation& last = moment.evaluation;
     const bool evaluated = last.samples > 0;
     if (std::isfinite(evaluated ? last.loss : moment.loss)) return;
-    throw Error(
-        fmt::format("step {}: the loss on the {} set is not finite: these weights are of no "
-                    "use",
-                    state_.step, evaluated ? last.split : "training"),
-        ExitCode::kNonFinite);
+    throw Error(fmt::format("step {}: the loss on the {} set is not finite: these weights are "
+                            "unusable",
+                            state_.step, evaluated ? last.split : "training"),
+                ExitCode::kNonFinite);
   }
 
   // Settings that affect result bits get their values now, so that checkpoints contain them.
@@ -329,8 +327,8 @@ class TrainingRun {
     double seen = 0;
     moment.is_last = length_.is_over(state_.step, state_.position);
     if (moment.is_last) {
-      moment.screen.say(fmt::format("step {} of {} was reached before; nothing to do", state_.step,
-                                    total_steps_));
+      moment.screen.say(
+          fmt::format("step {} of {} is already done; nothing to do", state_.step, total_steps_));
       if (data_.watched()) evaluate(data_.watched(), moment);
     } else {
       Pipeline pipeline(options);

@@ -25,7 +25,7 @@ uint64_t bytes_of(const NamedTensor& tensor, const std::string& path) {
   uint64_t bytes = width_of(tensor.dtype);
   if (bytes == 0) refuse(path, fmt::format("type '{}'", tensor.dtype));
   for (const uint64_t size : tensor.shape) {
-    if (__builtin_mul_overflow(bytes, size, &bytes)) refuse(path, "a shape that cannot be");
+    if (__builtin_mul_overflow(bytes, size, &bytes)) refuse(path, "an invalid shape");
   }
   return bytes;
 }

@@ -312,8 +312,9 @@ std::vector<Outcome> agree_all(const std::vector<TrainConfig>& configs,
   for (size_t rank = 0; rank < terms.size(); ++rank) {
     ranks.emplace_back([&, rank] {
       try {
-        const Agreement one = agree(*store, static_cast<int>(rank), static_cast<int>(terms.size()),
-                                    configs[rank], terms[rank], Milliseconds(5000));
+        const AgreedTerms one =
+            agree(*store, static_cast<int>(rank), static_cast<int>(terms.size()), configs[rank],
+                  terms[rank], Milliseconds(5000));
         outcomes[rank] = {one.config, one.warning, ""};
       } catch (const Error& error) {
         outcomes[rank].failure = error.what();
@@ -324,7 +325,7 @@ std::vector<Outcome> agree_all(const std::vector<TrainConfig>& configs,
   return outcomes;
 }
 
-TEST(Agreement, IsRankZerosSettingsExceptThoseThatMayDiffer) {
+TEST(AgreedTerms, IsRankZerosSettingsExceptThoseThatMayDiffer) {
   TrainConfig stored;  // what only rank 0 found in its folder
   stored.model = "lenet";
   stored.batch_size = 77;
@@ -343,7 +344,7 @@ TEST(Agreement, IsRankZerosSettingsExceptThoseThatMayDiffer) {
   EXPECT_EQ(all[2].config.data_dir, "/a");
 }
 
-TEST(Agreement, NamesWhatDiffersOnWhichRanks) {
+TEST(AgreedTerms, NamesWhatDiffersOnWhichRanks) {
   const Terms a{{{"batch_size", "64"}}, {}};
   const Terms b{{{"batch_size", "32"}, {"seed", "7"}}, {}};
   TrainConfig config;
@@ -355,14 +356,14 @@ TEST(Agreement, NamesWhatDiffersOnWhichRanks) {
   }
 }
 
-TEST(Agreement, TakesADefaultThatIsGivenForTheSame) {
+TEST(AgreedTerms, AGivenDefaultEqualsALeftOutSetting) {
   const Terms none;
   const Terms same{{{"seed", "1"}, {"learning_rate", "0.2"}}, {}};
   for (const Outcome& one : agree_all({{}, {}}, {none, same})) EXPECT_EQ(one.failure, "");
   for (const Outcome& one : agree_all({{}, {}}, {same, none})) EXPECT_EQ(one.failure, "");
 }
 
-TEST(Agreement, DifferentPlatformsAreAnErrorOnlyWithExactReduction) {
+TEST(AgreedTerms, DifferentPlatformsAreAnErrorOnlyWithExactReduction) {
   TrainConfig exact;
   exact.reduction = Reduction::kExact;
   const Terms a{{}, {{"LibTorch", "2.15, AVX512"}}};
@@ -376,7 +377,7 @@ TEST(Agreement, DifferentPlatformsAreAnErrorOnlyWithExactReduction) {
   EXPECT_NE(fast[0].warning.find("AVX2 on rank 1"), std::string::npos);
 }
 
-TEST(Agreement, NamesARankThatSendsNoSettings) {
+TEST(AgreedTerms, NamesARankThatSendsNoSettings) {
   const auto store = make_memory_store();
   EXPECT_NE(message_of([&] { agree(*store, 0, 2, {}, {}, Milliseconds(30)); }).find("rank 1"),
             std::string::npos);

@@ -17,7 +17,8 @@ StepSums compute_gradients(Replica& replica, GradientSync& sync, const StepPlan&
                            const Wishes& wishes = {});
 
 // One optimizer step of this rank, from its input to its callbacks; read step.cc from top to
-// bottom. Owns nothing: everything in Parts outlives it. One thread.
+// bottom. Owns its input batches; everything in Parts outlives it. One thread. Throws what its
+// parts throw: CorruptRecord (input), PeerLostError and TimeoutError (sync), errors of callbacks.
 class TrainStep {
  public:
   struct Parts {

@@ -75,8 +75,8 @@ void Trainer::settle(const Session& session, bool only_evaluates) {
   Terms terms{{}, platform_traits()};
   for (const auto& [name, value] : given_) terms.given[name] = get_field(config_, name);
   terms.given["what is done"] = only_evaluates ? "evaluate" : "train";
-  const Agreement agreement = agree(*session.store(), session.rank(), session.size(), config_,
-                                    terms, session.job_settings().duration("start_timeout"));
+  const AgreedTerms agreement = agree(*session.store(), session.rank(), session.size(), config_,
+                                      terms, session.job_settings().duration("start_timeout"));
   config_ = agreement.config;
   if (session.is_first() && !agreement.warning.empty())
     fmt::print(stderr, "horon: {}\n", agreement.warning);

@@ -333,7 +333,7 @@ static void questions(int rank) {
   CHECK(horon_store_get(NULL, "never", word, 4, &bytes, 10) != 0 && horon_last_error_kind() == HORON_TIMEOUT);
 }
 
-/* A program that was built with a later header: what this library does not know is passed over. */
+/* A program that was built with a later header: fields that this library does not know are ignored. */
 static void from_the_future(void) {
   struct {
     horon_options options;

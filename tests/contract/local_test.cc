@@ -29,8 +29,12 @@ void run_all(const std::vector<Check>& checks, int size) {
   EXPECT_TRUE(failures.empty()) << fmt::format("{}", fmt::join(failures, "\n"));
 }
 
-TEST_P(LocalContract, Operations) { run_all(operation_checks(), GetParam()); }
-TEST_P(LocalContract, Behaviour) { run_all(behaviour_checks(), GetParam()); }
+TEST_P(LocalContract, GivesTheExpectedResultsOfAllOperations) {
+  run_all(operation_checks(), GetParam());
+}
+TEST_P(LocalContract, HandlesGroupsJoinsMismatchesAndSubCommunicators) {
+  run_all(behaviour_checks(), GetParam());
+}
 
 // The backends that are meant for processes, with ranks as threads: here a thread sanitizer sees
 // all of them.
@@ -63,7 +67,7 @@ std::vector<std::string> run_threads(const std::string& backend, int size,
   return found;
 }
 
-TEST_P(ThreadContract, Behaviour) {
+TEST_P(ThreadContract, HandlesGroupsJoinsMismatchesAndSubCommunicators) {
   for (const std::string& found : run_threads(GetParam(), 4, "", [](Context& context) {
          return fmt::format("{}", fmt::join(run(behaviour_checks(), context), "; "));
        }))

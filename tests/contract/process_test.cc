@@ -40,7 +40,7 @@ std::vector<std::string> mpirun_command(const Arrangement& setup) {
 
 class ProcessContract : public testing::TestWithParam<Arrangement> {};
 
-TEST_P(ProcessContract, AllChecksPass) {
+TEST_P(ProcessContract, EveryRankPassesTheChecksOfItsBackend) {
   const Arrangement& setup = GetParam();
   const std::vector<std::string> arguments = {
       "--backend", setup.backend, "--checks", setup.checks, "--hosts", std::to_string(setup.hosts)};

@@ -25,11 +25,11 @@ struct Check {
 // Sums, averages, minima, ... of all types and many sizes; segments; gathers; broadcasts;
 // transposes.
 std::vector<Check> operation_checks();
-// Every row of the backend's table of algorithms that so many ranks come to.
+// Every row of the backend's table of algorithms that applies to this number of ranks.
 std::vector<Check> algorithm_checks();
-// With this row as the override: it is gone by, and gives what it should. Host memory.
+// With this row as the override: it is used and gives the expected results. Host memory.
 void check_override(Context& context, const AlgorithmRow& row);
-// Groups of operations, join, sub-groups, asynchrony, mismatches, exact_checks() and
+// Groups of operations, join, sub-communicators, asynchrony, mismatches, exact_checks() and
 // algorithm_checks().
 std::vector<Check> behaviour_checks();
 // Exact sums of all types and ways to hold them.

@@ -29,9 +29,9 @@ struct Receiver {
     pieces_.emplace_back();
     pieces_.back().bytes = bytes;
     pieces_.back().data = (plan_ & 4) != 0 ? nullptr : memory_.back().data();
-    const uint64_t stream = plan_ >> 7;
-    inbox.post(stream, pieces_.back());
-    inbox.due_credit(stream);
+    const uint64_t flow = plan_ >> 7;
+    inbox.post(flow, pieces_.back());
+    inbox.due_credit(flow);
     plan_ = static_cast<uint8_t>(plan_ * 5 + 1);
   }
 

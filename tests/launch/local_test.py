@@ -110,7 +110,7 @@ class Output(LaunchTest):
         os.close(terminal)
         self.assertRegex(seen, rb"\x1b\[3\dm\[1\]\x1b\[0m hi")
 
-    def test_a_reader_that_stops_holds_nobody_hostage(self):
+    def test_signals_end_the_job_even_if_nobody_reads_its_output(self):
         job = self.start("-np", "2", "sh", "-c", "yes | head -c 30000000")
         wait_until(lambda: len(job.named("sh")) == 2, 10, "ranks")
         job.process.send_signal(signal.SIGINT)  # nobody reads: it must end all the same
@@ -188,7 +188,7 @@ class Environment(LaunchTest):
         self.assertIn(f"[1] 2 7s trace {os.getcwd()}/t.json gloo {64 << 20} {os.getcwd()}/horon-autotune.json", job.out)
         for flag in ("--cycle-time-ms", "--torus-allreduce", "--stall-check"):
             self.assertIn(f"{flag}: nothing to do", job.err)
-        self.assertIn("Gloo", run("-cb").out)
+        self.assertRegex(run("-cb").out, r"\[.\] gloo ")
 
     def test_variables_for_horovod(self):
         job = run("-np", "3", RANK, "sum", env={"HOROVOD_CYCLE_TIME": "5", "HOROVOD_LOG_LEVEL": "warning"})

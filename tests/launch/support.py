@@ -272,7 +272,7 @@ class LaunchTest(unittest.TestCase):
 
 
 def main():
-    """Skips as a whole where the machine lacks something: exit status 77 with a word why."""
+    """Skips as a whole where the machine lacks something: exit status 77 and the reason."""
     program = unittest.main(exit=False, verbosity=2)
     result = program.result
     if result.skipped and result.testsRun == len(result.skipped):

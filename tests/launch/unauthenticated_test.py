@@ -120,7 +120,7 @@ class Unauthenticated(LaunchTest):
             connection.close()
         crowd.silent = []
 
-    def test_a_crowd_stops_nobody_and_a_late_rank_is_let_in_at_once(self):
+    def test_many_unauthenticated_connections_stop_no_rank_and_a_late_rank_connects_at_once(self):
         with tempfile.TemporaryDirectory() as folder:
             job = self.start("-np", "3", RANK, "late", folder + "/come")
             job.wait_for_output("waiting")

@@ -156,7 +156,7 @@ TEST(DistributedOptimizer, ForgetsGradientsThatNobodyWants) {
         session,
         std::make_unique<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1)),
         net->named_parameters());
-    step_once(*net, optimizer, 7, 0, 12);  // a batch that is passed over
+    step_once(*net, optimizer, 7, 0, 12);  // a batch that is skipped
     optimizer.zero_grad();
     step_once(*net, optimizer, 1, 6 * session.rank(), 6);
     optimizer.step();
@@ -388,7 +388,7 @@ TEST(Statistics, AreAveragedOverRanksAndOthersAreLeftAlone) {
     for (const auto& item : net.named_parameters())
       EXPECT_TRUE(torch::equal(item.value(), before[rank][item.key()])) << item.key();
   }
-  on_ranks(kRanks, [&](std::unique_ptr<Communicator> comm) {  // undefined buffers are passed over
+  on_ranks(kRanks, [&](std::unique_ptr<Communicator> comm) {  // undefined buffers are skipped
     Session session(std::move(comm));
     broadcast_parameters(session, *nets[static_cast<size_t>(session.rank())], 1);
   });

@@ -287,12 +287,12 @@ class Data(Case):
             file.truncate(os.path.getsize(victim) // 2)
         arguments = ["--dataset", "image_folder", "--data_dir", self.at("d"), "--image_size", 32, "--batch_size", 10, "--skip_eval", "--train_epochs", 3]
         said = run(2, *arguments, "--max_corrupt_records", 1, "--model_dir", self.at("x"))
-        self.assertRegex(said, rf"passed over +1 corrupt record\(s\): .*{os.path.basename(victim)}")
+        self.assertRegex(said, rf"skipped +1 corrupt record\(s\): .*{os.path.basename(victim)}")
         self.assertRegex(said, r"input +\S+ [KM]B of memory")
         self.assertIn(os.path.basename(victim), run(2, *arguments, "--model_dir", self.at("y"), code=12))
 
 
-    def test_pictures_that_are_too_small_are_one_line(self):
+    def test_images_too_small_for_the_model_give_one_line_without_a_trace(self):
         for model, size in (("workshop_cnn", 8), ("lenet", 3)):
             said = run(1, "--dataset", "synthetic", "--num_classes", 4, "--image_size", size, "--model", model, "--train_samples", 8, "--batch_size", 4,
                        "--skip_eval", "--model_dir", self.at("x"), code=2)
@@ -313,7 +313,7 @@ class Folders(Case):
         self.assertEqual(own, score("--model_dir", self.at("fine")))
         self.assertEqual(own, score("--model_dir", self.at("a"), "--checkpoint_path", self.at("fine", "ckpt-00000030")))
 
-    def test_a_new_start_can_be_gone_on_with(self):
+    def test_a_run_started_anew_in_a_folder_can_be_resumed(self):
         base = [*SMALL, "--model", "lenet", "--model_dir", self.at("a")]
         run(1, *base, "--max_number_of_steps", 6)
         run(1, *base, "--max_number_of_steps", 5, "--resume", "never")

@@ -263,9 +263,9 @@ class RankAlone {
     PipelineOptions options;
     options.dataset = open_dataset(request);
     options.recipe = find_recipe("cifar", true, 32, 32);
-    options.batch = share_.batch = 16;
-    share_.samples = options.dataset->size();
-    length_ = {0, 100, 1, batches_in_epoch(share_), 16};
+    options.batch = batch_options_.batch = 16;
+    batch_options_.samples = options.dataset->size();
+    length_ = {0, 100, 1, batches_in_epoch(batch_options_), 16};
     pipeline_.emplace(options);
   }
   TrainStep step_with(const Callbacks& callbacks, GradientSync& sync) {
@@ -277,7 +277,7 @@ class RankAlone {
                       *pipeline_,
                       state_,
                       length_,
-                      share_,
+                      batch_options_,
                       {},
                       {}});
   }
@@ -304,7 +304,7 @@ class RankAlone {
   std::unique_ptr<GradientSync> sync_;
   std::unique_ptr<Optimizer> optimizer_;
   RunState state_;
-  BatchOptions share_;
+  BatchOptions batch_options_;
   RunLength length_;
   std::optional<Pipeline> pipeline_;
 };

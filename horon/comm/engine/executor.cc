@@ -140,7 +140,7 @@ int Executor::run_join(Milliseconds timeout) {
   header.kind = OpKind::kJoin;
   while (true) {
     channel_->arrive(header, {}, timeout);
-    const Agreement verdict = agree(channel_->headers(), options_.members);
+    const HeaderVerdict verdict = agree(channel_->headers(), options_.members);
     if (verdict.active.empty()) {
       const int last = active_.back();
       active_.resize(options_.members.size());
@@ -266,7 +266,7 @@ void Executor::agree_on_headers() {
   if (std::any_of(all.begin(), all.end(),
                   [](const Header& one) { return one.kind == OpKind::kDeviate; }))
     throw Deviated();
-  Agreement verdict = agree(all, options_.members);
+  HeaderVerdict verdict = agree(all, options_.members);
   active_ = std::move(verdict.active);
   if (!verdict.mismatch.empty()) throw UsageError(verdict.mismatch, ExitCode::kMismatch);
 }

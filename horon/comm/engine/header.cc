@@ -99,8 +99,8 @@ std::string describe(const Header& header) {
   return text;
 }
 
-Agreement agree(std::span<const Header> headers, std::span<const int> ranks) {
-  Agreement verdict;
+HeaderVerdict agree(std::span<const Header> headers, std::span<const int> ranks) {
+  HeaderVerdict verdict;
   for (size_t i = 0; i < headers.size(); ++i) {
     if (headers[i].kind != OpKind::kJoin) verdict.active.push_back(static_cast<int>(i));
   }

@@ -50,13 +50,13 @@ void set_name(Header& header, const std::string& name);
 std::string describe(const Header& header);
 
 // The result of comparing all headers, the same on every rank.
-struct Agreement {
+struct HeaderVerdict {
   std::vector<int> active;  // members that contribute: all that have not joined
   std::string mismatch;     // empty when all agree; else the same text on every rank
 };
 
 // Pure: headers[i] belongs to member i, who is rank ranks[i] in messages.
-Agreement agree(std::span<const Header> headers, std::span<const int> ranks);
+HeaderVerdict agree(std::span<const Header> headers, std::span<const int> ranks);
 
 // Pure check of an all_to_all (a member without receives accepts any): sends[i][j] elements go from
 // member i to member j, which expects receives[j][i]. Empty if all agree.

@@ -18,9 +18,9 @@ Header all_reduce_of(uint64_t count, DType dtype = DType::kF32) {
 
 const std::vector<int> kRanks = {0, 1, 5};
 
-TEST(Agree, SameRequestsAreFine) {
+TEST(Agree, EqualRequestsGiveNoMismatchAndAllAreActive) {
   const std::vector<Header> headers(3, all_reduce_of(7));
-  const Agreement verdict = agree(headers, kRanks);
+  const HeaderVerdict verdict = agree(headers, kRanks);
   EXPECT_EQ(verdict.mismatch, "");
   EXPECT_EQ(verdict.active, (std::vector<int>{0, 1, 2}));
 }

@@ -125,14 +125,14 @@ class GlooTransport final : public Transport {
   std::string name() const override { return "gloo"; }
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  void open_stream(uint64_t stream, const std::vector<int>&) override {
+  void open_flow(uint64_t flow, const std::vector<int>&) override {
     const std::lock_guard lock(mutex_);
     const auto peers = static_cast<size_t>(options_.size);
-    counters_[stream] = {std::vector<uint64_t>(peers), std::vector<uint64_t>(peers)};
+    counters_[flow] = {std::vector<uint64_t>(peers), std::vector<uint64_t>(peers)};
   }
-  void close_stream(uint64_t stream) override {
+  void close_flow(uint64_t flow) override {
     const std::lock_guard lock(mutex_);
-    counters_.erase(stream);
+    counters_.erase(flow);
   }
   void mark_dead(const Failure& failure) override { board_.report(failure); }
   std::optional<Failure> failure() const override { return board_.seen(); }
@@ -146,7 +146,7 @@ class GlooTransport final : public Transport {
   void connect(const std::vector<int>&) override {}
 
  private:
-  struct Counters {  // messages of one stream, by peer
+  struct Counters {  // messages of one flow, by peer
     std::vector<uint64_t> sent;
     std::vector<uint64_t> received;
   };
@@ -161,20 +161,20 @@ class GlooTransport final : public Transport {
     flight.last_progress = Clock::now().time_since_epoch().count();
     const auto place = register_flight(flight);
     std::vector<std::unique_ptr<UnboundBuffer>> buffers;
-    start(messages, exchange.stream, buffers, flight);
+    start(messages, exchange.flow, buffers, flight);
     const std::vector<size_t> open = finish(messages, buffers, flight);
     unregister_flight(place);
     if (!open.empty()) fail(messages, open, flight, exchange.timeout, exchange.doing());
     if (flight.noted) board_.note_waiting({});
   }
 
-  // Slots are 64-bit names of messages: the stream, and a number that both ends count for the pair.
-  void start(std::span<const Message> messages, uint64_t stream,
+  // Slots are 64-bit names of messages: the flow, and a number that both ends count for the pair.
+  void start(std::span<const Message> messages, uint64_t flow,
              std::vector<std::unique_ptr<UnboundBuffer>>& buffers, Flight& flight) {
-    Counters& counters = counters_of(stream);
+    Counters& counters = counters_of(flow);
     for (const Message& message : messages) {
       const uint64_t number = (message.is_send ? counters.sent : counters.received)[message.peer]++;
-      const uint64_t slot = stream * 0x9e3779b97f4a7c15ULL + number;
+      const uint64_t slot = flow * 0x9e3779b97f4a7c15ULL + number;
       buffers.push_back(context_->createUnboundBuffer(message.data, message.bytes));
       try {
         message.is_send ? buffers.back()->send(message.peer, slot)
@@ -186,10 +186,10 @@ class GlooTransport final : public Transport {
     }
   }
 
-  // A stream is used by one thread at a time; only finding it needs the lock.
-  Counters& counters_of(uint64_t stream) {
+  // A flow is used by one thread at a time; only finding it needs the lock.
+  Counters& counters_of(uint64_t flow) {
     const std::lock_guard lock(mutex_);
-    return counters_[stream];
+    return counters_[flow];
   }
 
   // Waits for all; what did not complete is returned. After a deadline the rest is asked, to know

@@ -198,7 +198,7 @@ class HierChannel final : public Channel {
     return inner;
   }
 
-  // A failure on one level ends the other: nobody is left waiting.
+  // A failure on one level ends the other, so that no member keeps waiting.
   template <typename Body>
   void guarded(Body body) {
     try {

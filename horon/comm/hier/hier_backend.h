@@ -9,8 +9,7 @@
 
 namespace horon {
 
-// The algorithms of the hier backend; inside hosts and between hosts the lists of the two levels
-// apply.
+// The algorithms of the hier backend; each level uses the list of its own backend.
 std::vector<AlgorithmRow> hier_algorithms();
 // Pure: the ranks of other hosts that a rank exchanges messages with in two-level operations of all
 // ranks: one on each host, or none if its host has more ranks than the smallest one.

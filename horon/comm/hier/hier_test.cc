@@ -42,10 +42,10 @@ class CountingTransport final : public Transport {
   bool takes_early() const override { return inner_->takes_early(); }
   uint64_t chunk_bytes(size_t members) const override { return inner_->chunk_bytes(members); }
   void connect(const std::vector<int>& peers) override { inner_->connect(peers); }
-  void open_stream(uint64_t stream, const std::vector<int>& members) override {
-    inner_->open_stream(stream, members);
+  void open_flow(uint64_t flow, const std::vector<int>& members) override {
+    inner_->open_flow(flow, members);
   }
-  void close_stream(uint64_t stream) override { inner_->close_stream(stream); }
+  void close_flow(uint64_t flow) override { inner_->close_flow(flow); }
   void mark_dead(const Failure& failure) override { inner_->mark_dead(failure); }
   std::optional<Failure> failure() const override { return inner_->failure(); }
   void exchange(const Exchange& exchange) override {

@@ -11,7 +11,8 @@ namespace horon::hier {
 namespace {
 
 constexpr uint64_t kGrain = 64;  // elements
-// Members that only wait for the others meet them after so many bytes: each time is progress.
+// Between windows of this size all members of a host synchronise, so members that only wait see
+// progress before their time limit.
 constexpr uint64_t kWindowBytes = 64U << 20;
 
 uint64_t derive(uint64_t id, uint64_t role) { return (id ^ role * 0x9e3779b97f4a7c15ULL) | 1; }
@@ -22,8 +23,8 @@ std::vector<int> numbers(size_t count) {
   return all;
 }
 
-// The type in which partial results travel: rounding them would cost 16-bit floats a bit, and
-// averages of integers their meaning.
+// The type of partial results. In the narrow type 16-bit floats would be rounded twice, and sums
+// for averages of integers could overflow.
 DType partial_type(DType dtype, ReduceOp op) {
   const bool selects = op == ReduceOp::kMin || op == ReduceOp::kMax;
   const bool is_narrow = dtype == DType::kF16 || dtype == DType::kBF16;
@@ -166,7 +167,7 @@ void Levels::reduce_window(const BufferView& part, ReduceOp op) {
   if (rail_ && !is_wide) {
     rail_->all_reduce(across(OpKind::kAllReduce, mine.bytes()), mine, partial_op(op));
     if (op == ReduceOp::kAverage) divide(mine);
-  } else if (rail_) {  // rounded by its owner, so that the wide type travels in one direction only
+  } else if (rail_) {  // rounded by its owner, so that the wide type is sent in one direction only
     const auto runs = cut_evenly(mine.count, all_.hosts.size(), kGrain);
     const BufferView own = mine.slice(runs[all_.host], runs[all_.host + 1] - runs[all_.host]);
     const BufferView total = scratch(kWhole, own.count, type);
@@ -203,7 +204,8 @@ void Levels::reduce_scatter(const Round& round, BufferView in, BufferView out,
   }
 }
 
-// Elements [lo, lo + n) of every host's block: this member's run of the own host's into `whole`.
+// Sums elements [lo, lo + n) of every host's block; writes this member's run of its own host's
+// block to `whole`.
 void Levels::scatter_window(const Blocks& blocks, const BufferView& in, uint64_t lo, uint64_t n,
                             const BufferView& whole, ReduceOp op) {
   const DType type = partial_type(in.dtype, op);
@@ -249,7 +251,7 @@ void Levels::all_gather(const Round& round, BufferView in, BufferView out,
 
 // ---- broadcast ----
 
-// The root's rail carries it; if it has none, the first one.
+// Uses the root's rail, or the first one if the root has none.
 void Levels::broadcast(const Round& round, BufferView data, int root) {
   begin(round);
   size_t from = 0;
@@ -277,7 +279,7 @@ void Levels::broadcast(const Round& round, BufferView data, int root) {
 
 // ---- exact sums ----
 
-// What one host can sum alone is summed there; between hosts the tree over those nodes is finished.
+// Each host folds its shards into nodes; then the tree over the nodes of all hosts is finished.
 void Levels::reduce_tree(const Round& round, const TreeCall& call) {
   begin(round);
   std::vector<TreeNode> leaves;
@@ -308,7 +310,7 @@ void Levels::reduce_tree_window(const TreeCall& call, uint64_t lo, const BufferV
   const uint64_t skip = lo * size_of(call.dtype);
   TreeCall between{call.dtype, call.divisor, {}, {}, my_run(out)};
   for (size_t k = 0; k < here.size(); ++k) {
-    // The last one goes where the result will be, which may be where a leaf was.
+    // The last sum is written to `out`, which may be the memory of a leaf.
     const BufferView sum = k + 1 == here.size() ? out : scratch(kNodes + k, out.count, call.dtype);
     TreeCall within{call.dtype, 1, std::vector<std::vector<NodeArray>>(members()), {}, sum};
     bool reachable = true;

@@ -11,15 +11,15 @@
 
 namespace horon::hier {
 
-// Operations of some members of a channel in two levels: what is between members of one host goes
-// through its memory, and every element crosses between two hosts once in each direction that needs
-// it, on the rail that owns it. Sums are made inside the host first, in the order of its members,
-// then in the order of the hosts; 16-bit floats stay f32 and averages of integers 64 bits until the
-// last sum, so there is one rounding. Rounds are those of the channel, whose member numbers they
-// have. One thread at a time.
+// Operations of some members of a channel in two levels. Members of one host use its shared memory;
+// every element is sent between two hosts once in each direction that needs it, on the rail that
+// owns it. Sums are formed inside each host, in the order of its members, then in the order of the
+// hosts; 16-bit floats are summed in f32 and averages of integers in 64 bits, and rounded once. A
+// `round` that is passed in uses the channel's member numbers. Errors as for Channel. One thread at
+// a time.
 class Levels {
  public:
-  // `id`: the same for all of `active`, and for nobody else at that time.
+  // `id`: the same for all of `active`, and used by no other operation at that time.
   Levels(const Topology& topology, std::shared_ptr<Backend> local,
          const std::shared_ptr<Transport>& cross, std::span<const int> ranks,
          std::vector<int> active, int index, uint64_t id);
@@ -27,7 +27,7 @@ class Levels {
   const std::vector<int>& active() const { return active_; }
   const Arrangement& arrangement() const { return all_; }
   Channel& local() const { return *local_; }
-  P2pChannel* rail() const { return rail_.get(); }  // null: beyond the rails
+  P2pChannel* rail() const { return rail_.get(); }  // null: this member is on no rail
 
   void all_reduce(const Round& round, BufferView data, ReduceOp op);
   void reduce_scatter(const Round& round, BufferView in, BufferView out,
@@ -42,24 +42,24 @@ class Levels {
  private:
   enum Scratch : size_t { kPacked, kWide, kParts, kWhole, kFirst, kSecond, kThird, kNodes };
 
-  // What operations begin with: `round` is remembered.
+  // Begins an operation: keeps its header and time limit.
   void begin(const Round& round);
-  // A round of this host's members, after a barrier; they learn where `in` and `out` are.
+  // A round of this host's members, after a barrier that exchanges the addresses of `in` and `out`.
   Round inside(Situation situation, const BufferView& in, const BufferView& out);
   // A round of the rail's members.
   Round across(OpKind kind, uint64_t bytes, Reduction reduction = Reduction::kFast) const;
-  // Memory that lives until it is asked for again; peers of this host can read it.
+  // Memory that is valid until the next call with the same `which`; peers of this host can read it.
   BufferView scratch(size_t which, uint64_t count, DType dtype);
 
-  // Bounds of what each member of the host owns of `count` elements: nothing beyond the rails.
+  // Bounds of the elements that each member of the host owns; members on no rail own none.
   std::vector<uint64_t> runs_of(uint64_t count) const;
   BufferView my_run(const BufferView& part) const;
-  // Brings the runs of all owners to all members of this host.
+  // Copies the runs of all owners to all members of this host.
   void gather_runs(const BufferView& part);
-  // Sums `part` inside the host into `run`, this member's.
+  // Sums `part` inside the host; `run` receives this member's run.
   void reduce_inside(const BufferView& part, const BufferView& run, ReduceOp op);
   void reduce_window(const BufferView& part, ReduceOp op);
-  // Finishes a sum that was made in the wide type.
+  // Divides (averages) and rounds a sum of the wide type.
   void finish_wide(const BufferView& wide, const BufferView& out, ReduceOp op) const;
   void divide(const BufferView& data) const;
   void scatter_window(const Blocks& blocks, const BufferView& in, uint64_t lo, uint64_t n,
@@ -67,7 +67,7 @@ class Levels {
   void reduce_tree_window(const TreeCall& call, uint64_t lo, const BufferView& out,
                           const std::vector<std::vector<OwnedNode>>& nodes,
                           const std::vector<std::pair<int, size_t>>& holders);
-  // The parts of an all_to_all: to the members on rails, between hosts, to their receivers.
+  // The phases of an all_to_all: to the members on rails, between hosts, to the receivers.
   BufferView send_to_rails(const BufferView& in, const std::vector<std::vector<uint64_t>>& sends);
   BufferView send_across(const BufferView& collected,
                          const std::vector<std::vector<uint64_t>>& sends);
@@ -82,7 +82,7 @@ class Levels {
   int index_;
   Arrangement all_;
   AlgorithmTable local_table_;
-  AlgorithmTable cross_table_{P2pChannel::algorithms(false)};  // nothing is inline without headers
+  AlgorithmTable cross_table_{P2pChannel::algorithms(false)};  // no headers, so nothing is inline
   std::unique_ptr<Channel> local_;
   std::unique_ptr<P2pChannel> rail_;
   std::vector<int> everybody_here_;

@@ -1,6 +1,6 @@
-// all_to_all in two levels. Data for other hosts goes to the member of this host that is on the
-// receiver's rail, from there to the receiver's host, and if the receiver is beyond the rails on to
-// it. Arrays between the steps are packed in the order that each lambda's loops say.
+// all_to_all in two levels. Data for other hosts is copied to the member of this host that is on
+// the receiver's rail, sent to the receiver's host, and copied to the receiver if it is on no rail.
+// Arrays between the phases are packed in the order of each lambda's loops.
 #include <cstring>
 
 #include "horon/comm/hier/levels.h"
@@ -8,7 +8,7 @@
 namespace horon::hier {
 namespace {
 
-// Copies segment after segment out of an array, or into one.
+// Copies consecutive segments out of an array, or into one.
 class Cursor {
  public:
   explicit Cursor(const BufferView& array) : array_(array) {}
@@ -67,7 +67,7 @@ BufferView Levels::send_to_rails(const BufferView& in,
   return collected;
 }
 
-// What came for members on this one's rail: [host][its member][receiver].
+// Data received for members on this one's rail: [host][its member][receiver].
 BufferView Levels::send_across(const BufferView& collected,
                                const std::vector<std::vector<uint64_t>>& sends) {
   const auto n_hosts = all_.hosts.size();
@@ -105,11 +105,12 @@ BufferView Levels::send_across(const BufferView& collected,
   return crossed;
 }
 
-// Inside the host: each member's own data for each other one, with what crossed for it behind.
+// Inside the host: each member's own data for each other one, followed by data for it from other
+// hosts.
 void Levels::deliver(const BufferView& in, const BufferView& crossed, const BufferView& out,
                      const std::vector<std::vector<uint64_t>>& sends) {
   const auto& here = all_.here();
-  // Of all members of other hosts, in the order in which they crossed.
+  // From all members of other hosts, in the order in which they were received.
   const auto from_elsewhere = [&](const auto& visit) {
     for (size_t host = 0; host < all_.hosts.size(); ++host) {
       for (const int member : all_.hosts[host]) {

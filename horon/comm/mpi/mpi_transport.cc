@@ -94,8 +94,8 @@ MpiIdentity world() {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MpiIdentity place, std::shared_ptr<Store> store)
-      : place_(place), board_(std::move(store), place.rank) {
+  MpiTransport(MpiIdentity identity, std::shared_ptr<Store> store)
+      : identity_(identity), board_(std::move(store), identity.rank) {
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     int has_limit = 0;
@@ -108,23 +108,23 @@ class MpiTransport final : public Transport {
   }
 
   std::string name() const override { return "mpi"; }
-  int rank() const override { return place_.rank; }
-  int size() const override { return place_.size; }
+  int rank() const override { return identity_.rank; }
+  int size() const override { return identity_.size; }
   void mark_dead(const Failure& failure) override { board_.report(failure); }
   std::optional<Failure> failure() const override { return board_.seen(); }
 
-  // Tags are short, so streams get hashed ones. Two open streams with one tag would be told apart
-  // by nobody: refused; the next group of the same ranks has another id and another tag.
-  void open_stream(uint64_t stream, const std::vector<int>&) override {
+  // Tags are short, so flows get hashed ones. A flow whose tag is in use by another open flow is
+  // refused; the next sub-communicator of the same ranks has another id and another tag.
+  void open_flow(uint64_t flow, const std::vector<int>&) override {
     const std::lock_guard lock(mutex_);
-    if (!tags_.emplace(tag_of(stream), stream).second) {
+    if (!tags_.emplace(tag_of(flow), flow).second) {
       throw UsageError(
           "mpi: the tag of this communicator is in use by another one; create it again");
     }
   }
-  void close_stream(uint64_t stream) override {
+  void close_flow(uint64_t flow) override {
     const std::lock_guard lock(mutex_);
-    tags_.erase(tag_of(stream));
+    tags_.erase(tag_of(flow));
   }
 
   void exchange(const Exchange& exchange) override {
@@ -138,7 +138,7 @@ class MpiTransport final : public Transport {
   void run(std::span<const Message> messages, const Exchange& exchange) {
     if (board_.seen()) board_.raise(exchange.doing());
     const auto mpi = Library::get().use();
-    const int tag = tag_of(exchange.stream);
+    const int tag = tag_of(exchange.flow);
     std::vector<MPI_Request> requests(messages.size(), MPI_REQUEST_NULL);
     for (size_t i = 0; i < messages.size(); ++i) {
       const Message& message = messages[i];
@@ -152,8 +152,8 @@ class MpiTransport final : public Transport {
     wait_all(messages, requests, exchange);
   }
 
-  int tag_of(uint64_t stream) const {
-    return static_cast<int>((stream * 0x9e3779b97f4a7c15ULL >> 32) % tag_limit_);
+  int tag_of(uint64_t flow) const {
+    return static_cast<int>((flow * 0x9e3779b97f4a7c15ULL >> 32) % tag_limit_);
   }
 
   // Polls: MPI has no other way to wait with a deadline. Backs off to 100 us.
@@ -229,7 +229,7 @@ class MpiTransport final : public Transport {
     board_.raise(exchange.doing());
   }
 
-  MpiIdentity place_;
+  MpiIdentity identity_;
   FailureBoard board_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   uint64_t tag_limit_ = 32767;
@@ -258,15 +258,15 @@ std::vector<std::string> exchange_texts(const std::string& mine) {
 }
 
 Transport* make_transport(const MpiOptions& options, std::shared_ptr<Store> store) {
-  const MpiIdentity place = world();
-  const bool as_expected = (options.size < 0 || options.size == place.size) &&
-                           (options.rank < 0 || options.rank == place.rank);
+  const MpiIdentity identity = world();
+  const bool as_expected = (options.size < 0 || options.size == identity.size) &&
+                           (options.rank < 0 || options.rank == identity.rank);
   require(as_expected,
           fmt::format(
               "MPI's world has {} ranks and this is its rank {}, the job expects rank {} of {}; "
               "start all ranks with one mpirun",
-              place.size, place.rank, options.rank, options.size));
-  return new MpiTransport(place, std::move(store));
+              identity.size, identity.rank, options.rank, options.size));
+  return new MpiTransport(identity, std::move(store));
 }
 
 }  // namespace

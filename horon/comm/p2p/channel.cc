@@ -31,7 +31,7 @@ P2pChannel::P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> me
       frames_(members_.size() * kFrameBytes),
       inline_data_(members_.size()) {
   index_ = position_of(members_, transport_->rank());
-  transport_->open_stream(id_, members_);
+  transport_->open_flow(id_, members_);
 }
 
 P2pChannel::~P2pChannel() {
@@ -42,13 +42,13 @@ P2pChannel::~P2pChannel() {
     static_cast<void>(new std::vector<std::byte>(std::move(scratch_)));
     // NOLINTEND(bugprone-unhandled-exception-at-new)
   }
-  transport_->close_stream(id_);
+  transport_->close_flow(id_);
 }
 
 void P2pChannel::exchange(const std::vector<Message>& messages, Milliseconds timeout) {
   if (messages.empty()) return;
   transport_->exchange({.messages = messages,
-                        .stream = id_,
+                        .flow = id_,
                         .timeout = timeout,
                         .doing = [this] { return describe(headers_[index_]); },
                         .received = {}});
@@ -83,7 +83,7 @@ void P2pChannel::run(const Pipeline& pipeline, Milliseconds timeout) {
   reduce_complete(messages);
   if (messages.empty()) return;
   transport_->exchange({.messages = messages,
-                        .stream = id_,
+                        .flow = id_,
                         .timeout = timeout,
                         .doing = [this] { return describe(headers_[index_]); },
                         .received =

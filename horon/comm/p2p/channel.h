@@ -10,17 +10,19 @@
 
 namespace horon {
 
-// Collectives built from messages between pairs. In two shots every active member owns a range of
-// the elements, receives that range from all others, reduces it in one pass, and sends the result
-// to all: 2(n-1)/n of the data on each link, as in a ring, in two rounds instead of 2(n-1), and
-// with one rounding for 16-bit floats. Small messages take fewer rounds and more bytes.
+// Collectives built from messages between pairs of ranks. In two shots every active member owns a
+// range of the elements, receives that range from all others, reduces it in one pass, and sends the
+// result to all: 2(n-1)/n of the data on each link, as in a ring, in two rounds instead of 2(n-1),
+// and with one rounding for 16-bit floats. Small messages take fewer rounds and more bytes.
+// Shares the transport; has the flow `id` of it as long as it lives. One thread at a time. Errors:
+// as Transport::exchange, after which the channel is unusable.
 class P2pChannel final : public Channel {
  public:
   static constexpr size_t kFrameBytes = 512;  // header and inline payload in one message
 
   P2pChannel(std::shared_ptr<Transport> transport, std::vector<int> members, uint64_t id);
   ~P2pChannel() override;
-  // `takes_early`: of the transport.
+  // `takes_early`: see Transport.
   static std::vector<AlgorithmRow> algorithms(bool takes_early);
 
   int index() const override { return index_; }
@@ -42,15 +44,16 @@ class P2pChannel final : public Channel {
                   const std::vector<std::vector<uint64_t>>& sends) override;
   void reduce_tree(const Round& round, const TreeCall& call) override;
 
-  // For operations that were agreed on elsewhere: what messages call the next ones.
+  // For operations whose headers another channel compared: error messages name the next operations
+  // after `header`.
   void describe_as(const Header& header) { headers_[static_cast<size_t>(index_)] = header; }
-  // all_gather into segments that may be anywhere: segments[i] is member i's, ours is `in`.
+  // all_gather into separate segments: segments[i] receives member i's `in`.
   void gather(const BufferView& in, std::span<const BufferView> segments, Milliseconds timeout);
 
  private:
   // An operation in chunks: chunk k of every contributor is gathered (messages appended to a list),
-  // reduced, and the result spread to all. While one is reduced the next ones are on their way;
-  // kAhead of them at most, so the k-th may use the memory of the (k - kAhead)-th.
+  // reduced, and the result spread to all. While one is reduced, at most kAhead later ones are
+  // being received, so the k-th may use the memory of the (k - kAhead)-th.
   struct Pipeline {
     uint64_t chunks = 0;
     std::function<void(uint64_t k, std::vector<Message>& messages)> gather;
@@ -59,14 +62,14 @@ class P2pChannel final : public Channel {
   };
   static constexpr uint64_t kAhead = 2;
   void run(const Pipeline& pipeline, Milliseconds timeout);
-  // Runs the messages on this channel's stream; errors as Transport::exchange.
+  // Runs the messages on this channel's flow; errors as Transport::exchange.
   void exchange(const std::vector<Message>& messages, Milliseconds timeout);
   uint64_t chunk_elements(DType dtype, size_t contributors) const;
   std::byte* frame(int member) {
     return frames_.data() + static_cast<size_t>(member) * kFrameBytes;
   }
   static size_t inline_bytes_of(const Transport& transport, size_t members);
-  // Headers first, which say how much follows.
+  // Sends headers first; they contain the number of bytes that follow.
   void arrive_early(const Header& header, std::span<const std::byte> inline_data,
                     Milliseconds timeout);
   void arrive_in_frames(const Header& header, std::span<const std::byte> inline_data,
@@ -75,8 +78,9 @@ class P2pChannel final : public Channel {
   Message from(int member, void* data, uint64_t bytes) const;
   void reduce_in_one_shot(const Round& round, BufferView data, ReduceOp op);
   void reduce_in_two_shots(const Round& round, BufferView data, ReduceOp op);
-  // Messages that bring all members' `mine` to us, into `room`, and ours to the others: `theirs` of
-  // member k. `sources` become their places, in the order of the members.
+  // Appends messages that send theirs(member) to each member, and receive the members' parts of the
+  // size of `mine` into `room`; `sources` becomes the parts' addresses, in the order of the
+  // members.
   void gather_parts(const Round& round, const BufferView& mine,
                     const std::function<BufferView(int member)>& theirs, std::byte* room,
                     std::vector<const void*>& sources, std::vector<Message>& messages) const;
@@ -86,7 +90,7 @@ class P2pChannel final : public Channel {
   void broadcast_by_scatter(const Round& round, BufferView data, int root);
   void gather_from(int member, const BufferView& in, const BufferView& theirs,
                    std::vector<Message>& messages) const;
-  // Messages that bring the owners' ranges of `out` to all members.
+  // Appends messages that send each owner's range of `out` to all members.
   void spread(const Round& round, BufferView out, std::span<const uint64_t> runs,
               std::vector<Message>& messages) const;
 

@@ -123,7 +123,7 @@ void P2pChannel::arrive_early(const Header& header, std::span<const std::byte> i
     source.push_back(member);
   };
   transport_->exchange({.messages = messages,
-                        .stream = id_,
+                        .flow = id_,
                         .timeout = timeout,
                         .doing = [this] { return describe(headers_[index_]); },
                         .received = received});

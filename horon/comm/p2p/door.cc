@@ -29,8 +29,8 @@ constexpr size_t kHello = kMagic.size() + 12 + kNonce;  // caller, host, socket
 constexpr size_t kPlaces = 64;
 constexpr auto kPatience = std::chrono::seconds(5);
 
-// One connection on its way. The caller (higher rank) says hello, the host answers with its proof,
-// the caller proves itself, the host says welcome.
+// One connection that is being made. The caller (higher rank) says hello, the host answers with its
+// proof, the caller proves itself, the host says welcome.
 struct Visit {
   Fd fd;
   int peer = -1;  // known from the start to the caller, after the hello to the host
@@ -100,7 +100,7 @@ class Door::Impl {
 
   int fd() const { return loop_.fd(); }
   bool is_calling() const { return !calling_.empty(); }
-  void step() { loop_.run_once(Deadline::after(Milliseconds(0))); }
+  void work() { loop_.run_once(Deadline::after(Milliseconds(0))); }
   void wait(Deadline deadline) { loop_.run_once(deadline); }
 
   std::string describe_missing(const std::vector<int>& peers) const {
@@ -245,7 +245,7 @@ class Door::Impl {
   std::vector<Endpoint> endpoints_;
   std::set<std::pair<int, int>> calling_;  // peer and socket
   std::set<std::pair<int, int>> connected_;
-  std::list<std::shared_ptr<Visit>> guests_;  // not yet proven, oldest first
+  std::list<std::shared_ptr<Visit>> guests_;  // not yet authenticated, oldest first
 };
 
 Door::Door(const DoorOptions& options, Store& store,
@@ -256,7 +256,7 @@ void Door::find(const std::vector<int>& peers, Deadline deadline) { impl_->find(
 void Door::call(int peer, int socket) { impl_->call(peer, socket); }
 int Door::fd() const { return impl_->fd(); }
 bool Door::is_calling() const { return impl_->is_calling(); }
-void Door::step() { impl_->step(); }
+void Door::work() { impl_->work(); }
 std::string Door::describe_missing(const std::vector<int>& peers) const {
   return impl_->describe_missing(peers);
 }
@@ -295,7 +295,7 @@ std::vector<Fd> connect_mesh(const DoorOptions& options, Store& store) {
     if (deadline.passed()) throw TimeoutError(door.describe_missing(missing), missing);
     const auto soon = deadline.left(door.is_calling() ? Milliseconds(5) : Milliseconds(1000));
     wait_for(door.fd(), POLLIN, Deadline::after(soon));
-    door.step();
+    door.work();
   }
 }
 

@@ -71,7 +71,7 @@ TEST(Door, ClosesWhenAllHaveCome) {
 
 TEST(Door, NamesWhoDidNotCome) {
   const auto store = make_memory_store();
-  store->set("door/at/2", "127.0.0.1:9", soon());  // told us where, then died
+  store->set("door/at/2", "127.0.0.1:9", soon());  // published its address, then died
   auto zero = begin(0, 3, store, Milliseconds(300));
   auto one = begin(1, 3, store, Milliseconds(300));
   try {
@@ -83,7 +83,7 @@ TEST(Door, NamesWhoDidNotCome) {
   EXPECT_THROW(one.get(), TimeoutError);
 }
 
-// Says words to a door and returns what it answers before it hangs up (at most a second).
+// Sends a text to a door and returns its answer until it closes (at most a second).
 std::string try_door(const Endpoint& at, const std::string& words) {
   const Fd stranger = start_connect(at.host, at.port);
   if (!stranger || !wait_for(stranger.get(), 4 /* POLLOUT */, soon())) return "";
@@ -96,7 +96,7 @@ std::string try_door(const Endpoint& at, const std::string& words) {
 
 TEST(Door, UnauthenticatedConnectionsNeitherEnterNorBlockARank) {
   const auto store = make_memory_store();
-  // Rank 2 has said where it will be, so that the others open their doors and wait for it.
+  // Rank 2 has published its address, so that the others open their doors and wait for it.
   const Fd reserved = listen_on("127.0.0.1", 0);
   store->set("door/at/2", format_endpoint(local_endpoint(reserved.get())), soon());
   auto zero = begin(0, 3, store);
@@ -106,11 +106,11 @@ TEST(Door, UnauthenticatedConnectionsNeitherEnterNorBlockARank) {
   for (int i = 0; i < 300; ++i) silent.push_back(start_connect(at.host, at.port));
   EXPECT_EQ(try_door(at, "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"), "");
   EXPECT_EQ(try_door(at, std::string(36, '\0')), "");
-  // One who knows the language but not the key is answered once and then let go.
+  // A correct hello without the key is answered once; then the connection is closed.
   const std::string hello = "HORONd2\n" + Packer().u32(2).u32(0).u32(0).take() + random_bytes(16);
   for (int i = 0; i < 100; ++i) {
     const std::string answer = try_door(at, hello + random_bytes(32));
-    EXPECT_EQ(answer.size(), 48U);  // its proof, and no welcome behind it
+    EXPECT_EQ(answer.size(), 48U);  // its proof, not followed by a welcome
   }
   const std::string impostor =
       "HORONd2\n" + Packer().u32(0).u32(0).u32(0).take() + random_bytes(16);

@@ -11,7 +11,7 @@ namespace {
 
 // Spinning looks at the clock only now and then: a pause costs 40-140 cycles.
 constexpr int kPausesPerLook = 16;
-// Progress is the operation's number and, below it, the step within it.
+// Progress is the operation's number and, below it, the phase within it.
 constexpr int kPhaseBits = 28;
 // A sleeper looks around at least this often, whatever happens to wake-ups.
 constexpr auto kSlice = std::chrono::milliseconds(50);

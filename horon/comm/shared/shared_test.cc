@@ -178,7 +178,7 @@ TEST(Heap, BuffersOutliveTheCommunicator) {
   EXPECT_EQ(buffer.as<float>()[999], 1);
 }
 
-TEST(Bootstrap, RefusesWhatCannotWork) {
+TEST(Bootstrap, RefusesWrongRanksMissingStoresAndMissingBackends) {
   BootstrapInfo info;
   info.rank = 2;
   info.size = 2;

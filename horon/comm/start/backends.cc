@@ -62,8 +62,8 @@ void tell_plain(const BackendSetup& setup, const std::string& carrier) {
                       carrier));
   if (setup.topology.rank == 0)
     setup.log.warn(
-        "{} does not encrypt what it sends to other hosts (tcp does; --wire plain: do "
-        "not tell)",
+        "{} does not encrypt what it sends to other hosts (tcp does; --wire plain "
+        "silences this warning)",
         carrier);
 }
 
@@ -123,7 +123,7 @@ std::vector<Published> published_algorithms(const JobSettings& job_settings) {
           {"gloo, mpi", "", P2pChannel::algorithms(false)},
           {"hier", "", hier_algorithms()},
           {"nccl",
-           has_nccl(job_settings) ? "besides those of the backend that it is around"
+           has_nccl(job_settings) ? "in addition to those of the wrapped backend"
                                   : "absent: `horon info` says why",
            nccl_algorithms()}};
 }

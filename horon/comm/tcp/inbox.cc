@@ -22,25 +22,24 @@ bool is_data(const FrameHeader& header) {
 
 }  // namespace
 
-void Inbox::claim(Stream& stream, uint64_t begin, uint64_t end) {
-  const auto after = stream.gaps.lower_bound(begin);
-  const bool overlaps = begin < stream.claimed ||
-                        (after != stream.gaps.end() && after->first < end) ||
-                        (after != stream.gaps.begin() && std::prev(after)->second > begin);
+void Inbox::claim(Flow& flow, uint64_t begin, uint64_t end) {
+  const auto after = flow.gaps.lower_bound(begin);
+  const bool overlaps = begin < flow.claimed || (after != flow.gaps.end() && after->first < end) ||
+                        (after != flow.gaps.begin() && std::prev(after)->second > begin);
   if (overlaps) refuse("twice");
-  if (begin == stream.claimed) {
-    stream.claimed = end;
+  if (begin == flow.claimed) {
+    flow.claimed = end;
   } else {
-    stream.gaps.emplace(begin, end);
+    flow.gaps.emplace(begin, end);
   }
-  while (!stream.gaps.empty() && stream.gaps.begin()->first == stream.claimed) {
-    stream.claimed = stream.gaps.begin()->second;
-    stream.gaps.erase(stream.gaps.begin());
+  while (!flow.gaps.empty() && flow.gaps.begin()->first == flow.claimed) {
+    flow.claimed = flow.gaps.begin()->second;
+    flow.gaps.erase(flow.gaps.begin());
   }
 }
 
-Piece* Inbox::piece_at(const Stream& stream, uint64_t begin, uint64_t end) {
-  for (Piece* piece : stream.posted) {
+Piece* Inbox::piece_at(const Flow& flow, uint64_t begin, uint64_t end) {
+  for (Piece* piece : flow.posted) {
     if (begin >= piece->offset + piece->bytes) continue;
     if (begin < piece->offset && end <= piece->offset) return nullptr;
     if (begin < piece->offset || end > piece->offset + piece->bytes)
@@ -68,90 +67,90 @@ void Inbox::give_back(Kept& kept) {
 }
 
 void Inbox::close(uint64_t id) {
-  const auto found = streams_.find(id);
-  if (found == streams_.end()) return;
+  const auto found = flows_.find(id);
+  if (found == flows_.end()) return;
   for (auto& [offset, kept] : found->second.kept) {
     if (!kept.is_complete) orphans_[{id, offset}] = std::move(kept.data);  // still being written to
     give_back(kept);
   }
-  if (!found->second.posted.empty()) {  // perhaps into this
+  if (!found->second.posted.empty()) {  // a frame may be being received into it
     orphans_[{id, found->second.posted.back()->offset}] = std::move(found->second.lent.data);
   }
   give_back(found->second.lent);
-  streams_.erase(found);
+  flows_.erase(found);
 }
 
-void Inbox::add(Stream& stream, Piece& piece, uint64_t bytes) {
+void Inbox::add(Flow& flow, Piece& piece, uint64_t bytes) {
   piece.moved += bytes;
-  if (piece.is_done()) std::erase(stream.posted, &piece);
+  if (piece.is_done()) std::erase(flow.posted, &piece);
   events_.moved(piece);
 }
 
-bool Inbox::lend(Stream& stream, Piece& piece) {
-  give_back(stream.lent);
-  const auto found = stream.kept.find(piece.offset);
+bool Inbox::lend(Flow& flow, Piece& piece) {
+  give_back(flow.lent);
+  const auto found = flow.kept.find(piece.offset);
   const bool is_here =
-      found != stream.kept.end() && found->second.is_complete && found->second.bytes == piece.bytes;
+      found != flow.kept.end() && found->second.is_complete && found->second.bytes == piece.bytes;
   if (is_here) {
-    stream.lent = std::move(found->second);
-    stream.kept.erase(found);
+    flow.lent = std::move(found->second);
+    flow.kept.erase(found);
   } else {
-    stream.lent = {memory(piece.bytes), piece.bytes, true};
+    flow.lent = {memory(piece.bytes), piece.bytes, true};
     kept_bytes_ += piece.bytes;
   }
-  piece.data = stream.lent.data.get();
+  piece.data = flow.lent.data.get();
   return is_here;
 }
 
 void Inbox::post(uint64_t id, Piece& piece) {
-  Stream& stream = streams_[id];
-  piece.offset = stream.posted_end;
-  stream.posted_end += piece.bytes;
-  if (piece.data == nullptr && lend(stream, piece)) {
+  Flow& flow = flows_[id];
+  piece.offset = flow.posted_end;
+  flow.posted_end += piece.bytes;
+  if (piece.data == nullptr && lend(flow, piece)) {
     piece.moved = piece.bytes;
     return events_.moved(piece);
   }
-  stream.posted.push_back(&piece);
-  auto at = stream.kept.lower_bound(piece.offset);
-  while (at != stream.kept.end() && at->first < stream.posted_end) {
+  flow.posted.push_back(&piece);
+  auto at = flow.kept.lower_bound(piece.offset);
+  while (at != flow.kept.end() && at->first < flow.posted_end) {
     const uint64_t bytes = at->second.bytes;
-    if (at->first + bytes > stream.posted_end) refuse("that does not fit what it was posted for");
+    if (at->first + bytes > flow.posted_end) refuse("that does not fit what it was posted for");
     if (!at->second.is_complete) {  // arrived() moves it
       ++at;
       continue;
     }
     std::memcpy(piece.data + (at->first - piece.offset), at->second.data.get(), bytes);
     give_back(at->second);
-    at = stream.kept.erase(at);
-    add(stream, piece, bytes);
+    at = flow.kept.erase(at);
+    add(flow, piece, bytes);
   }
 }
 
-// Told again when half of what the peer may send unposted is used up, so that it is never told of
-// small messages, and long ones wait for nothing.
+// New credit is sent when half of kUnposted is used up: small messages cause none, and long ones do
+// not wait for it.
 std::optional<uint64_t> Inbox::due_credit(uint64_t id) {
-  Stream& stream = streams_[id];
-  if (stream.posted_end + kUnposted < stream.told + kUnposted / 2) return std::nullopt;
-  stream.told = stream.posted_end + kUnposted;
-  return stream.told;
+  Flow& flow = flows_[id];
+  if (flow.posted_end + kUnposted < flow.told + kUnposted / 2) return std::nullopt;
+  flow.told = flow.posted_end + kUnposted;
+  return flow.told;
 }
 
-std::byte* Inbox::place(const FrameHeader& header) {
+std::byte* Inbox::provide(const FrameHeader& header) {
   if (!is_data(header)) {
     if (header.bytes != 0) refuse("of an unknown kind");
     return nullptr;
   }
-  const bool is_new = streams_.find(header.stream) == streams_.end();
-  if (is_new && streams_.size() >= kMostStreams) refuse("of one stream too many");
-  Stream& stream = streams_[header.stream];
+  const bool is_new = flows_.find(header.flow) == flows_.end();
+  if (is_new && flows_.size() >= kMostFlows) refuse("of one flow too many");
+  Flow& flow = flows_[header.flow];
   const uint64_t end = header.offset + header.bytes;
-  if (header.bytes == 0 || end < header.offset || end > stream.told) refuse("beyond its credit");
-  claim(stream, header.offset, end);
-  if (Piece* piece = piece_at(stream, header.offset, end))
+  if (header.bytes == 0 || end < header.offset || end > flow.told) refuse("beyond its credit");
+  claim(flow, header.offset, end);
+  if (Piece* piece = piece_at(flow, header.offset, end))
     return piece->data + (header.offset - piece->offset);
   if (kept_bytes_ + header.bytes > kMostKept) refuse("of one byte too many");
   kept_bytes_ += header.bytes;
-  Kept& kept = stream.kept[header.offset];
+  Kept& kept = flow.kept[header.offset];
   kept.bytes = header.bytes;
   kept.data = memory(header.bytes);
   return kept.data.get();
@@ -160,7 +159,7 @@ std::byte* Inbox::place(const FrameHeader& header) {
 void Inbox::control(const FrameHeader& header) {
   switch (static_cast<FrameKind>(header.kind)) {
     case FrameKind::kCredit:
-      return events_.credit(header.stream, header.offset);
+      return events_.credit(header.flow, header.offset);
     case FrameKind::kLeave:
       return events_.leave();
     default:
@@ -170,23 +169,23 @@ void Inbox::control(const FrameHeader& header) {
 
 void Inbox::arrived(const FrameHeader& header) {
   if (!is_data(header)) return control(header);
-  const auto found = streams_.find(header.stream);
-  if (found == streams_.end()) {  // closed meanwhile
-    orphans_.erase({header.stream, header.offset});
+  const auto found = flows_.find(header.flow);
+  if (found == flows_.end()) {  // closed meanwhile
+    orphans_.erase({header.flow, header.offset});
     return;
   }
-  Stream& stream = found->second;
-  Piece* piece = piece_at(stream, header.offset, header.offset + header.bytes);
-  const auto kept = stream.kept.find(header.offset);
-  if (kept != stream.kept.end()) {
+  Flow& flow = found->second;
+  Piece* piece = piece_at(flow, header.offset, header.offset + header.bytes);
+  const auto kept = flow.kept.find(header.offset);
+  if (kept != flow.kept.end()) {
     kept->second.is_complete = true;
     if (piece == nullptr) return;
     std::memcpy(piece->data + (header.offset - piece->offset), kept->second.data.get(),
                 header.bytes);
     give_back(kept->second);
-    stream.kept.erase(kept);
+    flow.kept.erase(kept);
   }
-  if (piece != nullptr) add(stream, *piece, header.bytes);
+  if (piece != nullptr) add(flow, *piece, header.bytes);
 }
 
 }  // namespace horon::tcp

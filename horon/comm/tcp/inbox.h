@@ -14,27 +14,31 @@
 
 namespace horon::tcp {
 
-// What comes from one peer: finds each frame's place. Bytes of a stream for which nothing is posted
-// yet are kept, at most kUnposted of them. A frame that is not in its place (beyond the credit,
-// twice, across two messages), or more kept bytes than any job of ours has, throw Error: no peer of
-// ours sends that. Pure: no sockets, no threads.
+// Receives the frames of one peer and finds the message to which each belongs. Bytes of a flow for
+// which nothing is posted yet are kept, at most kUnposted of them. Throws Error for a frame beyond
+// the credit, received twice, or across two messages, and if too many bytes would be kept: a
+// correct peer causes none of this. Pieces belong to the caller and must live until they are done
+// or their flow is closed. Events are called from within the call that causes them. Pure: no
+// sockets, no threads; one thread at a time.
 class Inbox final : public FrameSink {
  public:
   struct Events {
-    std::function<void(Piece&)> moved;  // some of it has come, perhaps all
-    std::function<void(uint64_t stream, uint64_t offset)> credit;  // from the peer
+    std::function<void(Piece&)> moved;                           // some or all of it was received
+    std::function<void(uint64_t flow, uint64_t offset)> credit;  // from the peer
     std::function<void()> leave;
   };
   explicit Inbox(Events events) : events_(std::move(events)) {}
 
-  // The next message of the piece's stream goes there. What has come already is moved at once. A
-  // piece without memory gets ours, which is valid until the next such piece of the stream.
-  void post(uint64_t stream, Piece& piece);
-  // The credit to tell the peer now; nothing if it has enough for a while.
-  std::optional<uint64_t> due_credit(uint64_t stream);
-  void close(uint64_t stream);
+  // The next message of the flow is received into the piece; bytes that were kept are copied at
+  // once. A piece without memory gets memory of the inbox, valid until the next such piece of the
+  // flow.
+  void post(uint64_t flow, Piece& piece);
+  // The credit to send to the peer now; nothing while it has enough.
+  std::optional<uint64_t> due_credit(uint64_t flow);
+  // Forgets the flow; frames of it that are being received are dropped.
+  void close(uint64_t flow);
 
-  std::byte* place(const FrameHeader& header) override;
+  std::byte* provide(const FrameHeader& header) override;
   void arrived(const FrameHeader& header) override;
 
  private:
@@ -43,34 +47,34 @@ class Inbox final : public FrameSink {
     uint64_t bytes = 0;
     bool is_complete = false;
   };
-  struct Stream {
+  struct Flow {
     std::deque<Piece*> posted;          // not complete, by offset
-    uint64_t posted_end = 0;            // offset behind the last message that was posted
-    uint64_t told = kUnposted;          // credit that the peer has
-    uint64_t claimed = 0;               // all frames before this have come or are coming
-    std::map<uint64_t, uint64_t> gaps;  // begin and end of what is claimed behind a gap
-    std::map<uint64_t, Kept> kept;      // by offset: came before it was posted
+    uint64_t posted_end = 0;            // offset after the last message that was posted
+    uint64_t told = kUnposted;          // credit that was sent to the peer
+    uint64_t claimed = 0;               // all frames before this were or are being received
+    std::map<uint64_t, uint64_t> gaps;  // begin and end of what is claimed after a gap
+    std::map<uint64_t, Kept> kept;      // by offset: received before it was posted
     Kept lent;                          // to the last piece without memory
   };
-  static constexpr size_t kMostStreams = 1U << 16;
+  static constexpr size_t kMostFlows = 1U << 16;
   static constexpr size_t kMostSpare = 4;
-  static constexpr uint64_t kMostKept = 256U << 20;  // bytes of all streams
+  static constexpr uint64_t kMostKept = 256U << 20;  // bytes of all flows
 
   std::unique_ptr<std::byte[]> memory(uint64_t bytes);
   void give_back(Kept& kept);
   // True if the piece is complete: it was kept as a whole.
-  bool lend(Stream& stream, Piece& piece);
+  bool lend(Flow& flow, Piece& piece);
 
-  static void claim(Stream& stream, uint64_t begin, uint64_t end);
+  static void claim(Flow& flow, uint64_t begin, uint64_t end);
   // The posted message with all of these bytes; null if they are in none.
-  static Piece* piece_at(const Stream& stream, uint64_t begin, uint64_t end);
-  void add(Stream& stream, Piece& piece, uint64_t bytes);
+  static Piece* piece_at(const Flow& flow, uint64_t begin, uint64_t end);
+  void add(Flow& flow, Piece& piece, uint64_t bytes);
   void control(const FrameHeader& header);
 
   Events events_;
-  std::map<uint64_t, Stream> streams_;
+  std::map<uint64_t, Flow> flows_;
   uint64_t kept_bytes_ = 0;
-  // Frames that were coming when their stream was closed, by stream and offset.
+  // Memory of frames that were being received when their flow was closed, by flow and offset.
   std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<std::byte[]>> orphans_;
   std::vector<std::unique_ptr<std::byte[]>> spare_;  // kUnposted bytes each, to use again
 };

@@ -22,13 +22,13 @@ struct Received {
 
 class InboxTest : public testing::Test {
  protected:
-  static FrameHeader data(uint64_t stream, uint64_t offset, uint64_t bytes) {
-    return {stream, offset, static_cast<uint32_t>(bytes), static_cast<uint32_t>(FrameKind::kData)};
+  static FrameHeader data(uint64_t flow, uint64_t offset, uint64_t bytes) {
+    return {flow, offset, static_cast<uint32_t>(bytes), static_cast<uint32_t>(FrameKind::kData)};
   }
   // A whole frame.
-  void come(uint64_t stream, uint64_t offset, const std::string& text) {
-    const FrameHeader header = data(stream, offset, text.size());
-    std::memcpy(inbox_.place(header), text.data(), text.size());
+  void come(uint64_t flow, uint64_t offset, const std::string& text) {
+    const FrameHeader header = data(flow, offset, text.size());
+    std::memcpy(inbox_.provide(header), text.data(), text.size());
     inbox_.arrived(header);
   }
 
@@ -43,7 +43,7 @@ class InboxTest : public testing::Test {
 TEST_F(InboxTest, WhatIsPostedIsReceivedInItsPlace) {
   Received message(6);
   inbox_.post(1, message.piece);
-  EXPECT_EQ(inbox_.place(data(1, 2, 3)), message.memory.data() + 2);
+  EXPECT_EQ(inbox_.provide(data(1, 2, 3)), message.memory.data() + 2);
   inbox_.arrived(data(1, 2, 3));
   EXPECT_FALSE(message.piece.is_done());
   come(1, 0, "ab");
@@ -64,7 +64,7 @@ TEST_F(InboxTest, WhatCameBeforeItWasPostedIsKept) {
 }
 
 TEST_F(InboxTest, AFrameThatIsComingWhileItsMessageIsPostedIsMovedWhenItIsWhole) {
-  std::byte* place = inbox_.place(data(1, 0, 4));
+  std::byte* place = inbox_.provide(data(1, 0, 4));
   Received message(4);
   inbox_.post(1, message.piece);
   EXPECT_FALSE(message.piece.is_done());
@@ -90,7 +90,7 @@ TEST_F(InboxTest, LendsMemoryToMessagesWithoutAny) {
   EXPECT_EQ(std::memcmp(second.data, "de", 2), 0);
 }
 
-TEST_F(InboxTest, StreamsDoNotMeet) {
+TEST_F(InboxTest, FlowsDoNotMeet) {
   Received one(1), two(1);
   inbox_.post(1, one.piece);
   inbox_.post(2, two.piece);
@@ -110,10 +110,10 @@ TEST_F(InboxTest, CreditIsToldWhenHalfOfItIsUsedAndNotForSmallMessages) {
 }
 
 TEST_F(InboxTest, RefusesBytesBeyondTheCredit) {
-  EXPECT_THROW(inbox_.place(data(1, kUnposted - 1, 2)), Error);
-  EXPECT_THROW(inbox_.place(data(1, ~0ULL - 1, 1000)), Error);  // past the end of numbers
-  EXPECT_THROW(inbox_.place(data(1, 0, 0)), Error);
-  EXPECT_NE(inbox_.place(data(1, kUnposted - 2, 2)), nullptr);
+  EXPECT_THROW(inbox_.provide(data(1, kUnposted - 1, 2)), Error);
+  EXPECT_THROW(inbox_.provide(data(1, ~0ULL - 1, 1000)), Error);  // past the end of numbers
+  EXPECT_THROW(inbox_.provide(data(1, 0, 0)), Error);
+  EXPECT_NE(inbox_.provide(data(1, kUnposted - 2, 2)), nullptr);
 }
 
 TEST_F(InboxTest, RefusesBytesThatCameAlready) {
@@ -121,25 +121,25 @@ TEST_F(InboxTest, RefusesBytesThatCameAlready) {
   come(1, 6, "gh");
   for (const auto& [offset, bytes] :
        {std::pair<uint64_t, uint64_t>{0, 4}, {3, 1}, {3, 2}, {4, 3}, {6, 1}, {7, 5}}) {
-    EXPECT_THROW(inbox_.place(data(1, offset, bytes)), Error) << offset << " " << bytes;
+    EXPECT_THROW(inbox_.provide(data(1, offset, bytes)), Error) << offset << " " << bytes;
   }
   come(1, 4, "ef");
   come(1, 8, "i");
-  EXPECT_THROW(inbox_.place(data(1, 8, 1)), Error);
+  EXPECT_THROW(inbox_.provide(data(1, 8, 1)), Error);
 }
 
 TEST_F(InboxTest, RefusesAFrameAcrossTwoMessages) {
   Received first(3), second(5);
   inbox_.post(1, first.piece);
   inbox_.post(1, second.piece);
-  EXPECT_THROW(inbox_.place(data(1, 2, 2)), Error);
+  EXPECT_THROW(inbox_.provide(data(1, 2, 2)), Error);
   come(2, 0, "abcd");
   Received half(2);
   EXPECT_THROW(inbox_.post(2, half.piece), Error);
 }
 
 TEST_F(InboxTest, ReportsCreditsAndFarewells) {
-  inbox_.place({1, 500, 0, static_cast<uint32_t>(FrameKind::kCredit)});
+  inbox_.provide({1, 500, 0, static_cast<uint32_t>(FrameKind::kCredit)});
   inbox_.arrived({1, 500, 0, static_cast<uint32_t>(FrameKind::kCredit)});
   EXPECT_EQ(credits_, std::vector<uint64_t>{500});
   inbox_.arrived({0, 0, 0, static_cast<uint32_t>(FrameKind::kLeave)});
@@ -148,11 +148,11 @@ TEST_F(InboxTest, ReportsCreditsAndFarewells) {
 
 TEST_F(InboxTest, RefusesUnknownKindsAndControlFramesWithPayload) {
   EXPECT_THROW(inbox_.arrived({1, 0, 0, 77}), Error);
-  EXPECT_THROW(inbox_.place({1, 0, 4, static_cast<uint32_t>(FrameKind::kCredit)}), Error);
+  EXPECT_THROW(inbox_.provide({1, 0, 4, static_cast<uint32_t>(FrameKind::kCredit)}), Error);
 }
 
-TEST_F(InboxTest, MemoryOfAFrameThatIsComingOutlivesItsStream) {
-  std::byte* place = inbox_.place(data(1, 0, 40'000));
+TEST_F(InboxTest, MemoryOfAFrameThatIsComingOutlivesItsFlow) {
+  std::byte* place = inbox_.provide(data(1, 0, 40'000));
   inbox_.close(1);
   std::memset(place, 1, 40'000);  // AddressSanitizer looks
   inbox_.arrived(data(1, 0, 40'000));
@@ -160,22 +160,22 @@ TEST_F(InboxTest, MemoryOfAFrameThatIsComingOutlivesItsStream) {
 }
 
 TEST_F(InboxTest, KeepsABoundedNumberOfBytes) {
-  uint64_t stream = 0;
+  uint64_t flow = 0;
   const auto fill = [&] {
     for (uint64_t at = 0; at < kUnposted; at += kUnposted / 2)
       inbox_.arrived(
-          (inbox_.place(data(stream, at, kUnposted / 2)), data(stream, at, kUnposted / 2)));
+          (inbox_.provide(data(flow, at, kUnposted / 2)), data(flow, at, kUnposted / 2)));
   };
-  for (; stream < 1024; ++stream) fill();
-  EXPECT_THROW(inbox_.place(data(stream, 0, 1)), Error);
-  inbox_.close(0);  // what is let go counts no more
-  ++stream;
+  for (; flow < 1024; ++flow) fill();
+  EXPECT_THROW(inbox_.provide(data(flow, 0, 1)), Error);
+  inbox_.close(0);  // released bytes are not counted
+  ++flow;
   fill();
 }
 
-TEST_F(InboxTest, KeepsABoundedNumberOfStreams) {
-  for (uint64_t stream = 0; stream < (1U << 16); ++stream) come(stream, 0, "x");
-  EXPECT_THROW(inbox_.place(data(1U << 16, 0, 1)), Error);
+TEST_F(InboxTest, KeepsABoundedNumberOfFlows) {
+  for (uint64_t flow = 0; flow < (1U << 16); ++flow) come(flow, 0, "x");
+  EXPECT_THROW(inbox_.provide(data(1U << 16, 0, 1)), Error);
 }
 
 }  // namespace

@@ -22,11 +22,11 @@
 namespace horon::tcp {
 namespace {
 
-// Of one long message at a time; with encryption a record is sealed and opened as a whole, so that
-// shorter ones overlap better.
+// Bytes of a frame of a long message. With encryption a record is sealed and opened as a whole, so
+// that shorter ones overlap better.
 constexpr uint64_t kPlainFrame = Link::kMostBytes;
 constexpr uint64_t kPrivateFrame = 128U << 10;
-// What one socket may move before the others have their turn.
+// Bytes that one socket may move before the others are served.
 constexpr size_t kTurnBytes = 512U << 10;
 // work(true) looks at the door once in so many calls.
 constexpr unsigned kLookEvery = 64;
@@ -68,8 +68,8 @@ Lines::Lines(const LineOptions& options, Store& store, Events events)
   for (int rank = 0; rank < options.door.size; ++rank) {
     const Inbox::Events incoming{
         .moved = [this](Piece& piece) { events_.moved(piece); },
-        .credit = [this, rank](uint64_t stream,
-                               uint64_t offset) { peer(rank).out.allow(stream, offset); },
+        .credit = [this, rank](uint64_t flow,
+                               uint64_t offset) { peer(rank).out.allow(flow, offset); },
         .leave =
             [this, rank] {
               peer(rank).has_left = true;
@@ -100,14 +100,14 @@ std::string Lines::describe_missing(const std::vector<int>& peers) const {
   return door_.describe_missing(peers);
 }
 
-// Loopback and pairs of virtual interfaces lose nothing and have no queue to spare: algorithms that
-// pace (bbr) only slow them down. Elsewhere the system's choice stands.
+// Loopback and pairs of virtual interfaces lose no packets: algorithms that pace (bbr) only slow
+// them down. Elsewhere the system's choice is used.
 void Lines::tune(int socket) const {
   const int backlog = static_cast<int>(kTurnBytes);
   setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &backlog, sizeof(backlog));
   if (options_.congestion == "system") return;
   if (options_.congestion != "auto") {
-    set_congestion(socket, options_.congestion);  // if the system lets us
+    set_congestion(socket, options_.congestion);  // ignored if not permitted
     return;
   }
   const std::string driver = driver_of(local_endpoint(socket).host);
@@ -140,12 +140,12 @@ void Lines::add(Connection&& connection) {
   lines_.push_back(std::move(line));
 }
 
-void Lines::post(uint64_t stream, Piece& piece) {
+void Lines::post(uint64_t flow, Piece& piece) {
   if (is_abandoned_) return;
   Peer& to = peer(piece.peer);
-  if (piece.is_send) return to.out.post(stream, piece);
-  to.in.post(stream, piece);
-  if (const auto credit = to.in.due_credit(stream)) to.out.credit(stream, *credit);
+  if (piece.is_send) return to.out.post(flow, piece);
+  to.in.post(flow, piece);
+  if (const auto credit = to.in.due_credit(flow)) to.out.credit(flow, *credit);
 }
 
 void Lines::flush(int rank) {
@@ -155,10 +155,10 @@ void Lines::flush(int rank) {
   }
 }
 
-void Lines::close_stream(uint64_t stream) {
+void Lines::close_flow(uint64_t flow) {
   for (const auto& one : peers_) {
-    one->out.close(stream);
-    one->in.close(stream);
+    one->out.close(flow);
+    one->in.close(flow);
   }
 }
 
@@ -199,7 +199,7 @@ void Lines::wait_to_send(Line& line, bool wait) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, line.link->fd(), &event);
 }
 
-// A short record, and what else goes with it.
+// Begins one record, or several short ones.
 void Lines::begin(Line& line) {
   line.load.clear();
   do {
@@ -230,7 +230,7 @@ bool Lines::send(Line& line) {
       settle(line.load);
     }
     wait_to_send(line, true);
-  } catch (const IoError&) {  // what came before says why; receive() meets the end
+  } catch (const IoError&) {  // receive() reads the remaining data, which may name the reason
     wait_to_send(line, false);
     moved = receive(line) || moved;
     if (!line.is_closed) break_off(line.peer, "");
@@ -266,11 +266,11 @@ bool Lines::work(bool everywhere) {
   if (is_abandoned_) return false;
   if (everywhere && ready_count_ == 0 && ++unlooked_ % kLookEvery == 0) sleep(Milliseconds(0));
   bool moved = false;
-  if (door_.is_calling()) door_.step();
+  if (door_.is_calling()) door_.work();
   for (int i = 0; i < ready_count_; ++i) {
     const epoll_event& event = ready_[static_cast<size_t>(i)];
     if (event.data.u64 == kDoor) {
-      door_.step();
+      door_.work();
     } else if (event.data.u64 == kWake) {
       uint64_t count = 0;
       [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof(count));

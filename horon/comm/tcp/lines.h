@@ -24,16 +24,18 @@ struct LineOptions {
   std::string congestion = "auto";  // algorithm, "system", or "auto"
 };
 
-// All connections of one rank: posts messages to them, and moves what the sockets take and give.
-// Never waits but in find() and sleep(). Callers make sure that one thread at a time is inside;
-// sleep() and wake() are the exceptions.
+// All connections of one rank. Posts messages to them, and reads and writes as far as the sockets
+// allow. Only the constructor, find() and sleep() wait. One thread at a time calls it; sleep() and
+// wake() may be called beside. A posted piece belongs to the caller and must live until it is done
+// or its flow is closed. Events are called from within work(), post() and flush(). A broken
+// connection is reported by `broken`; find() throws TimeoutError.
 class Lines {
  public:
   struct Events {
-    std::function<void(Piece&)> moved;  // some of it went or came, perhaps all
-    // The connection with this rank closed, or brought what cannot be: `why`, else empty.
+    std::function<void(Piece&)> moved;  // some or all of it was sent or received
+    // The connection with this rank was closed (`why` is empty) or received invalid data.
     std::function<void(int peer, const std::string& why)> broken;
-    std::function<void(int peer)> left;  // said that it closes its transport
+    std::function<void(int peer)> left;  // announced that it closes its transport
   };
   // Collective.
   Lines(const LineOptions& options, Store& store, Events events);
@@ -41,32 +43,32 @@ class Lines {
   Lines(const Lines&) = delete;
   Lines& operator=(const Lines&) = delete;
 
-  // Learns where these ranks listen; waits for them to have said it.
+  // Reads from the store where these ranks listen; waits until they have published it.
   void find(const std::vector<int>& peers, Deadline deadline);
-  // Begins to connect to those of these ranks that are for us to call.
+  // Begins to connect to those of these ranks that have a lower number than this one.
   void call(const std::vector<int>& peers);
   bool is_connected(int peer) const { return peers_[static_cast<size_t>(peer)]->connected; }
   std::string describe_missing(const std::vector<int>& peers) const;
 
-  // Puts the message into its stream, in order; what the socket takes at once is sent by flush().
-  void post(uint64_t stream, Piece& piece);
+  // Appends the message to the flow; flush() sends what the socket accepts at once.
+  void post(uint64_t flow, Piece& piece);
   void flush(int peer);
-  void close_stream(uint64_t stream);
-  // Tells all peers that we leave; waits until their systems have what was sent, because closing a
-  // connection with unread bytes would destroy what is still on its way.
+  void close_flow(uint64_t flow);
+  // Announces to all peers that this rank closes its transport; waits until their systems have what
+  // was sent, because closing a connection with unread bytes would destroy what is on its way.
   void leave(Deadline deadline);
   // Nothing is sent, received or written to pieces' memory from now on: their owners are gone.
   void abandon() { is_abandoned_ = true; }
   bool is_abandoned() const { return is_abandoned_; }
 
-  // Moves what can be moved now, looking at all sockets if `everywhere`, else only at those that
-  // sleep() found ready; true if anything moved or a connection was made.
+  // Sends and receives what is possible now, on all sockets if `everywhere`, else on those that
+  // sleep() found ready; true if any bytes moved or a connection was made.
   bool work(bool everywhere);
-  // Few enough that work(true) is faster than asking which are ready.
+  // True if there are so few sockets that work(true) is faster than asking which are ready.
   bool are_few() const { return active_.size() <= 4; }
   // Connections are being made, and retried every few milliseconds.
   bool is_calling() const { return door_.is_calling(); }
-  // Until something can be moved, or somebody calls wake(). Thread-safe against all but itself.
+  // Waits until a socket is ready, or wake() is called, at most this long.
   void sleep(Milliseconds most);
   void wake() const;
 
@@ -87,7 +89,7 @@ class Lines {
     Outbox out;
     Inbox in;
     std::vector<Line*> lines;  // by socket; null: not connected
-    bool connected = false;    // the first socket is there
+    bool connected = false;    // the first socket is connected
     bool called = false;
     bool has_left = false;
     bool is_broken = false;

@@ -19,7 +19,7 @@ struct Sent {
   Piece piece;
 };
 
-// "stream:bytes ..." of the next record.
+// "flow:bytes ..." of the next record.
 std::string next(Outbox& outbox, bool long_only = false) {
   Load load;
   outbox.take(load, long_only);
@@ -29,12 +29,12 @@ std::string next(Outbox& outbox, bool long_only = false) {
     if (!text.empty()) text += " ";
     if (frame.header.kind == static_cast<uint32_t>(FrameKind::kCredit)) text += "credit ";
     if (frame.header.kind == static_cast<uint32_t>(FrameKind::kLeave)) text += "leave ";
-    text += std::to_string(frame.header.stream) + ":" + std::to_string(frame.header.bytes);
+    text += std::to_string(frame.header.flow) + ":" + std::to_string(frame.header.bytes);
   }
   return text;
 }
 
-TEST(Outbox, ShortMessagesOfAllStreamsShareARecord) {
+TEST(Outbox, ShortMessagesOfAllFlowsShareARecord) {
   Outbox outbox(kLongFrame);
   Sent a(10), b(20), c(30);
   outbox.post(1, a.piece);
@@ -44,7 +44,7 @@ TEST(Outbox, ShortMessagesOfAllStreamsShareARecord) {
   EXPECT_EQ(next(outbox), "");
 }
 
-TEST(Outbox, ShortMessagesOvertakeLongOnesOfOtherStreams) {
+TEST(Outbox, ShortMessagesOvertakeLongOnesOfOtherFlows) {
   Outbox outbox(kLongFrame);
   Sent large(3 * kLongFrame), small(4);
   outbox.post(1, large.piece);
@@ -54,7 +54,7 @@ TEST(Outbox, ShortMessagesOvertakeLongOnesOfOtherStreams) {
   EXPECT_EQ(next(outbox), "1:65536");
 }
 
-TEST(Outbox, OrderIsKeptWithinAStream) {
+TEST(Outbox, OrderIsKeptWithinAFlow) {
   Outbox outbox(kLongFrame);
   Sent large(kLongFrame + 1), small(4);
   outbox.post(1, large.piece);
@@ -66,7 +66,7 @@ TEST(Outbox, OrderIsKeptWithinAStream) {
   EXPECT_EQ(small.piece.offset, kLongFrame + 1);
 }
 
-TEST(Outbox, LongMessagesOfStreamsTakeTurns) {
+TEST(Outbox, LongMessagesOfFlowsTakeTurns) {
   Outbox outbox(kLongFrame);
   Sent a(2 * kLongFrame), b(2 * kLongFrame);
   outbox.post(1, a.piece);
@@ -76,24 +76,24 @@ TEST(Outbox, LongMessagesOfStreamsTakeTurns) {
   EXPECT_EQ(order, "1212");
 }
 
-TEST(Outbox, AStreamSendsNoMoreThanItsPeerTakes) {
+TEST(Outbox, AFlowSendsNoMoreThanItsPeerTakes) {
   Outbox outbox(kUnposted);
   Sent large(3 * kUnposted), other(8);
   outbox.post(1, large.piece);
   EXPECT_EQ(next(outbox), "1:" + std::to_string(kUnposted));
   EXPECT_EQ(next(outbox), "");
   EXPECT_FALSE(outbox.has_load(false));
-  outbox.post(2, other.piece);  // the others go on
+  outbox.post(2, other.piece);  // the other flows continue
   EXPECT_EQ(next(outbox), "2:8");
   outbox.allow(1, kUnposted + 100);
   EXPECT_TRUE(outbox.has_load(false));
   EXPECT_EQ(next(outbox), "1:100");
-  outbox.allow(1, 5);  // an old credit takes nothing back
+  outbox.allow(1, 5);  // an older credit changes nothing
   outbox.allow(1, 4 * kUnposted);
   EXPECT_EQ(next(outbox), "1:" + std::to_string(kUnposted));
 }
 
-TEST(Outbox, OnlyTheNewestCreditOfAStreamIsToldAndFirst) {
+TEST(Outbox, OnlyTheNewestCreditOfAFlowIsToldAndFirst) {
   Outbox outbox(kLongFrame);
   Sent small(4);
   outbox.post(3, small.piece);
@@ -125,7 +125,7 @@ TEST(Outbox, SaysThatItLeavesAfterEverythingElse) {
   EXPECT_EQ(next(outbox), "");
 }
 
-TEST(Outbox, AClosedStreamSendsNothingMore) {
+TEST(Outbox, AClosedFlowSendsNothingMore) {
   Outbox outbox(kLongFrame);
   Sent small(4);
   outbox.post(1, small.piece);

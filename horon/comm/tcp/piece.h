@@ -7,9 +7,9 @@ namespace horon::tcp {
 
 struct Flight;
 
-// One message of an exchange, on its way: memory of the caller, and how much of it is through.
-// Messages of one stream between two ranks are one sequence of bytes; `offset` is where this one
-// begins. It lives as long as its flight.
+// One message of an exchange: the caller's memory, and how many of its bytes were moved.
+// Messages of one flow in one direction are one sequence of bytes; `offset` is where this one
+// begins. Lives as long as its flight.
 struct Piece {
   int peer = 0;  // rank of the job
   bool is_send = false;
@@ -25,12 +25,12 @@ struct Piece {
 
 // What a frame is (FrameHeader::kind).
 enum class FrameKind : uint32_t {
-  kData = 1,    // bytes of a stream
-  kCredit = 2,  // no payload: the receiver takes bytes of this stream up to `offset`
-  kLeave = 3,   // no payload: this rank closes its transport, and nothing is wrong
+  kData = 1,    // bytes of a flow
+  kCredit = 2,  // no payload: the receiver accepts bytes of this flow up to `offset`
+  kLeave = 3,   // no payload: this rank closes its transport, without a failure
 };
 
-// So many bytes of a stream may be sent before the receiver has said where they go; it keeps them.
+// This many bytes of a flow may be sent before the receiver has posted them; it keeps them.
 constexpr uint64_t kUnposted = 256U << 10;
 
 }  // namespace horon::tcp

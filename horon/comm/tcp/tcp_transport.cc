@@ -23,11 +23,11 @@ namespace tcp {
 
 // One exchange in progress. Guarded by the transport's mutex.
 struct Flight {
-  uint64_t stream = 0;
-  bool tells = false;            // somebody wants to know what was received
+  uint64_t flow = 0;
+  bool tells = false;            // `received` of the exchange is set
   std::deque<Piece> pieces;      // by message
   size_t open = 0;               // not done
-  std::vector<size_t> received;  // done, not yet told
+  std::vector<size_t> received;  // done, not yet reported
   Clock::time_point last_progress = Clock::now();
   bool noted = false;       // others were told whom we wait for
   bool is_waiting = false;  // for its turn
@@ -43,7 +43,7 @@ namespace {
 using tcp::Flight;
 using tcp::Piece;
 
-// After this others are told whom we wait for.
+// After this time the other ranks are told which ranks we wait for.
 constexpr auto kLongWait = std::chrono::seconds(1);
 constexpr Milliseconds kLongestSleep{1000};
 // Without exchanges, sockets are still read this often: systems end connections whose peer has not
@@ -68,7 +68,7 @@ class TcpTransport final : public Transport {
         [this] { return on_tick(); });
   }
 
-  // Says goodbye first: that our process ends later is then no surprise to anybody.
+  // Says goodbye first, so that the end of this process is not reported as a failure.
   ~TcpTransport() override {
     if (!process_.is_here()) return;  // a forked child does not speak for its parent
     board_.say_goodbye();
@@ -92,15 +92,15 @@ class TcpTransport final : public Transport {
     return lines_.seconds_sealing();
   }
 
-  void open_stream(uint64_t stream, const std::vector<int>& members) override {
+  void open_flow(uint64_t flow, const std::vector<int>& members) override {
     const auto lock = enter();
-    if (!streams_.emplace(stream, members).second)
-      throw Error(fmt::format("tcp: stream {:x} is open already", stream));
+    if (!flows_.emplace(flow, members).second)
+      throw Error(fmt::format("tcp: flow {:x} is open already", flow));
   }
-  void close_stream(uint64_t stream) override {
+  void close_flow(uint64_t flow) override {
     const auto lock = enter();
-    streams_.erase(stream);
-    if (process_.is_here() && !is_dead()) lines_.close_stream(stream);
+    flows_.erase(flow);
+    if (process_.is_here() && !is_dead()) lines_.close_flow(flow);
   }
 
   void connect(const std::vector<int>& peers) override {
@@ -137,7 +137,7 @@ class TcpTransport final : public Transport {
     require(process_.is_here(), "tcp: a forked child cannot use its parent's connections");
     connect_to_peers_of(exchange);
     Flight flight;
-    flight.stream = exchange.stream;
+    flight.flow = exchange.flow;
     flight.tells = static_cast<bool>(exchange.received);
     auto lock = enter();
     flights_.push_back(&flight);
@@ -145,7 +145,7 @@ class TcpTransport final : public Transport {
     try {
       post(flight, exchange.messages);
       fly(lock, flight, exchange);
-    } catch (...) {  // the caller's own trouble: the others wait for messages that will not come
+    } catch (...) {  // the caller failed: the others wait for messages that will not be sent
       if (!lock.owns_lock()) lock.lock();
       lines_.abandon();
       flights_.remove(&flight);
@@ -214,7 +214,7 @@ class TcpTransport final : public Transport {
         if (!lines_.is_connected(message.peer)) missing.push_back(message.peer);
       }
       if (missing.empty() || is_dead()) return;
-      missing = streams_[exchange.stream];  // all of them will be needed
+      missing = flows_[exchange.flow];  // all of them will be needed
     }
     connect(missing);
   }
@@ -233,7 +233,7 @@ class TcpTransport final : public Transport {
       if (piece.bytes != 0) ++flight.open;
     }
     for (size_t i = first; i < flight.pieces.size(); ++i) {
-      if (flight.pieces[i].bytes != 0) lines_.post(flight.stream, flight.pieces[i]);
+      if (flight.pieces[i].bytes != 0) lines_.post(flight.flow, flight.pieces[i]);
     }
     int last = -1;
     for (const Message& message : messages) {
@@ -252,7 +252,7 @@ class TcpTransport final : public Transport {
     while (true) {
       if (!flight.received.empty()) {
         const std::vector<size_t> received = std::exchange(flight.received, {});
-        hand_over();  // others go on while we compute
+        hand_over();  // other exchanges continue while we compute
         lock.unlock();
         more.clear();
         for (size_t index : received) exchange.received(index, flight.pieces[index].data, more);
@@ -278,7 +278,7 @@ class TcpTransport final : public Transport {
            });
   }
 
-  // Moves bytes, or waits until somebody else has: whoever holds the token moves those of all.
+  // Moves the bytes of all exchanges if it gets the token; else waits until another thread has.
   void drive(std::unique_lock<std::mutex>& lock, Flight* flight, Deadline deadline) {
     const auto limit = std::min<Clock::duration>(deadline.left(), kLongestSleep);
     if (driving_ && flight == nullptr) {  // the driver makes connections, too
@@ -335,7 +335,7 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // Somebody else may have to take the token now.
+  // Another thread may have to take the token now.
   void hand_over() {
     if (driving_) return;
     for (Flight* other : flights_) {
@@ -477,7 +477,7 @@ class TcpTransport final : public Transport {
   tcp::Lines lines_;
   bool driving_ = false;  // the token
   bool asleep_ = true;
-  std::map<uint64_t, std::vector<int>> streams_;
+  std::map<uint64_t, std::vector<int>> flows_;
   std::list<Flight*> flights_;
   std::vector<int> dead_;  // processes of this host
   std::set<int> left_;     // said goodbye

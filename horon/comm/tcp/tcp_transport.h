@@ -9,7 +9,7 @@
 
 namespace horon {
 
-// This rank, how it connects, and what its bytes are on the way.
+// This rank, how it connects, and whether its connections are encrypted.
 struct TcpOptions {
   int rank = 0;
   int size = 1;
@@ -18,15 +18,14 @@ struct TcpOptions {
   bool one_host = true;
   Milliseconds start_timeout{30000};
   bool is_private = true;            // encrypted and authenticated, else plain
-  uint64_t key_bytes = 64ULL << 30;  // at most so many under one key
+  uint64_t key_bytes = 64ULL << 30;  // encrypted with one key, at most
   int sockets = 1;                   // between two ranks
   std::string congestion = "auto";
   Clock::duration spin = std::chrono::microseconds(50);  // before a wait sleeps
 };
 
-// Messages over TCP connections of our own (p2p/door.h, net/link.h). Threads that wait in
-// exchange() move the bytes of all, one at a time; no thread runs and no time is used while nobody
-// waits.
+// Messages over Horon's own TCP connections (p2p/door.h, net/link.h). One of the threads that wait
+// in exchange() moves the bytes of all exchanges; no thread runs while no exchange does.
 std::shared_ptr<Transport> make_tcp_transport(const TcpOptions& options,
                                               const std::shared_ptr<Store>& store, const Log& log);
 

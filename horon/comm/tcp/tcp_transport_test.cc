@@ -48,7 +48,7 @@ std::vector<std::string> run(int size, const TcpOptions& base, const Body& body,
         std::vector<int> all;
         for (int peer = 0; peer < size; ++peer) all.push_back(peer);
         transport->connect(all);
-        for (const uint64_t stream : {1, 2, 3}) transport->open_stream(stream, all);
+        for (const uint64_t flow : {1, 2, 3}) transport->open_flow(flow, all);
         body(rank, *transport);
       } catch (const std::exception& error) {
         return error.what();
@@ -72,23 +72,23 @@ std::vector<std::string> run(int size, const TcpOptions& base, const Body& body)
   return run(size, base, body, [&](int) { return store; });
 }
 
-void exchange(Transport& transport, uint64_t stream, const std::vector<Message>& messages,
+void exchange(Transport& transport, uint64_t flow, const std::vector<Message>& messages,
               Milliseconds timeout = kPatience) {
   transport.exchange({.messages = messages,
-                      .stream = stream,
+                      .flow = flow,
                       .timeout = timeout,
                       .doing = [] { return std::string("a test"); },
                       .received = {}});
 }
 
 // Sends `bytes` to the other of two ranks and receives as many; false if others came.
-bool swap_with_other(Transport& transport, uint64_t stream, size_t bytes) {
+bool swap_with_other(Transport& transport, uint64_t flow, size_t bytes) {
   const int me = transport.rank();
-  auto mine = pattern(bytes, me + static_cast<int>(stream));
+  auto mine = pattern(bytes, me + static_cast<int>(flow));
   std::vector<uint8_t> theirs(bytes);
-  exchange(transport, stream,
+  exchange(transport, flow,
            {{1 - me, true, mine.data(), bytes}, {1 - me, false, theirs.data(), bytes}});
-  return theirs == pattern(bytes, 1 - me + static_cast<int>(stream));
+  return theirs == pattern(bytes, 1 - me + static_cast<int>(flow));
 }
 
 class TcpTransportTest : public testing::TestWithParam<bool> {
@@ -127,7 +127,7 @@ void resize_sockets(int to_send, int to_receive) {
   }
 }
 
-TEST_P(TcpTransportTest, TwoGroupsInOppositeOrderDoNotBlockEachOther) {
+TEST_P(TcpTransportTest, TwoFlowsInOppositeOrderDoNotBlockEachOther) {
   constexpr size_t kBytes = 100U << 20;
   std::barrier all(2);
   const auto errors = run(2, options_, [&](int rank, Transport& transport) {
@@ -135,8 +135,8 @@ TEST_P(TcpTransportTest, TwoGroupsInOppositeOrderDoNotBlockEachOther) {
     all.arrive_and_wait();
     resize_sockets(64U << 10, 64U << 10);
     all.arrive_and_wait();
-    // Each rank's first group has its 256 KB on the way before its second one is posted: a message
-    // behind it in the other group's stream says so.
+    // Each rank has begun to send in its first flow before it uses the second one: an exchange in a
+    // third flow lies in between.
     const uint64_t first = 1 + static_cast<uint64_t>(rank);
     std::vector<uint8_t> mine = pattern(kBytes, rank);
     std::vector<uint8_t> theirs(kBytes);
@@ -156,13 +156,13 @@ TEST_P(TcpTransportTest, TwoGroupsInOppositeOrderDoNotBlockEachOther) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-TEST_P(TcpTransportTest, ManyStreamsFromManyThreadsOnThreeRanks) {
+TEST_P(TcpTransportTest, ManyFlowsFromManyThreadsOnThreeRanks) {
   const auto errors = run(3, options_, [](int rank, Transport& transport) {
     std::vector<std::future<void>> threads;
-    for (const uint64_t stream : {1, 2, 3}) {
-      threads.push_back(std::async(std::launch::async, [&, stream] {
+    for (const uint64_t flow : {1, 2, 3}) {
+      threads.push_back(std::async(std::launch::async, [&, flow] {
         for (int i = 0; i < 100; ++i) {
-          const size_t bytes = static_cast<size_t>(i) * (stream == 2 ? 9000 : 7) + 1;
+          const size_t bytes = static_cast<size_t>(i) * (flow == 2 ? 9000 : 7) + 1;
           std::vector<Message> messages;
           std::vector<std::vector<uint8_t>> room(6);
           for (int peer = 0; peer < 3; ++peer) {
@@ -172,7 +172,7 @@ TEST_P(TcpTransportTest, ManyStreamsFromManyThreadsOnThreeRanks) {
             messages.push_back({peer, true, room[peer].data(), bytes});
             messages.push_back({peer, false, room[3 + peer].data(), bytes});
           }
-          exchange(transport, stream, messages);
+          exchange(transport, flow, messages);
           for (int peer = 0; peer < 3; ++peer) {
             if (peer == rank) continue;
             EXPECT_EQ(room[3 + peer], pattern(bytes, 10 * peer + rank));
@@ -228,7 +228,7 @@ TEST_P(TcpTransportTest, AnExceptionOfTheCallersIsNotEndlessForTheOthers) {
     more.push_back({1, true, unsent.data(), unsent.size()});
     const Exchange throws{
         .messages = more,
-        .stream = 1,
+        .flow = 1,
         .timeout = kPatience,
         .doing = [] { return std::string("a test"); },
         .received = [](size_t, const void*,
@@ -260,7 +260,7 @@ TEST_P(TcpTransportTest, ThreadsThatGoOnDoNotTouchWhatAnotherOneGaveUp) {
     auto first = std::async(std::launch::async, [&] {
       const std::vector<Message> messages = {{1, false, b.data(), 1}};
       transport.exchange({.messages = messages,
-                          .stream = 1,
+                          .flow = 1,
                           .timeout = kPatience,
                           .doing = [] { return std::string("a test"); },
                           .received = respond});
@@ -354,10 +354,10 @@ TEST_P(TcpTransportTest, WhatWasSentArrivesAfterItsSenderIsGone) {
 INSTANTIATE_TEST_SUITE_P(Wires, TcpTransportTest, testing::Bool(),
                          [](const auto& one) { return one.param ? "private" : "plain"; });
 
-// Between rank 1 and rank 0: passes on what they say, changed.
+// Between rank 1 and rank 0: forwards their bytes, changed.
 class Middleman {
  public:
-  // What to pass on instead of these bytes, which begin at `at` of what rank `from` said.
+  // What to forward instead of these bytes, which begin at `at` of those that rank `from` sent.
   using Tamper = std::function<std::string(int from, size_t at, std::string bytes)>;
   Middleman(std::shared_ptr<Store> store, Tamper tamper)
       : store_(std::move(store)),
@@ -443,7 +443,8 @@ class Middleman {
 };
 
 // The first bytes of a connection prove the ranks to each other (p2p/door.h); records follow.
-constexpr size_t kHandshake[] = {16 + 32 + 1, 8 + 12 + 16 + 32};  // said by the host, by the caller
+constexpr size_t kHandshake[] = {
+    16 + 32 + 1, 8 + 12 + 16 + 32};  // sent by the listening rank, by the connecting one
 
 std::vector<std::string> talk_through(Middleman& middle, const TcpOptions& options) {
   return run(
@@ -471,7 +472,7 @@ TEST(TcpMiddleman, EveryFlippedBitIsAnErrorOnBothRanks) {
           bytes[target - begin] = static_cast<char>(bytes[target - begin] ^ 0x10);
         return bytes;
       });
-      // A changed length can also mean bytes that never come.
+      // A changed length can also announce bytes that never come.
       const auto errors = talk_through(middle, wire(true));
       EXPECT_TRUE(!errors[0].empty() && !errors[1].empty()) << from << " at " << at;
       if (at > 3) {

@@ -59,9 +59,9 @@ uint64_t octal_at(const Reader& reader, const Header& header, size_t at, size_t 
   uint64_t value = 0;
   for (const char digit : text_at(header, at, most)) {
     if (digit == ' ') continue;
-    if (digit < '0' || digit > '7') reader.fail("no tar archive: a number that is none");
+    if (digit < '0' || digit > '7') reader.fail("no tar archive: an invalid number");
     value = value * 8 + static_cast<uint64_t>(digit - '0');
-    if (value > kMostBytes) reader.fail("a size that cannot be");
+    if (value > kMostBytes) reader.fail("an invalid size");
   }
   return value;
 }

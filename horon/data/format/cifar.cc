@@ -105,7 +105,7 @@ std::vector<uint8_t> read_idx(const std::string& path, std::vector<uint32_t>& sh
   for (size_t i = 0; i < dimensions; ++i) {
     shape.push_back(big_endian(bytes, 4 + 4 * i));
     if (shape.back() == 0 || shape.back() > kMostBytes / total)
-      throw CorruptRecord(path, "sizes that cannot be");
+      throw CorruptRecord(path, "invalid sizes");
     total *= shape.back();
   }
   bytes.erase(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(4 + 4 * dimensions));
@@ -160,7 +160,7 @@ std::shared_ptr<Dataset> open_mnist(const DatasetRequest& request) {
   std::vector<uint32_t> label_shape;
   const std::vector<uint8_t> numbers = read_idx(labels, label_shape);
   if (shape.size() != 3 || label_shape.size() != 1 || shape[0] != label_shape[0])
-    throw CorruptRecord(labels, "other numbers of labels and pictures");
+    throw CorruptRecord(labels, "different numbers of labels and images");
   try {
     check_picture_size(shape[1], shape[2]);
   } catch (const Error& error) {

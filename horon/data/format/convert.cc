@@ -21,7 +21,7 @@ std::string describe(const Dataset& from, const ConvertOptions& options) {
                         sample + static_cast<uint64_t>(record.label) + 1);
   }
   return fmt::format("{} {}, {} samples ({:016x}) as {}, {} files, quality {}\n", from.info().name,
-                     from.info().split, from.size(), sample, options.format, options.shards,
+                     from.info().split, from.size(), sample, options.format, options.files,
                      options.quality);
 }
 

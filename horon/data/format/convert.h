@@ -16,7 +16,7 @@ struct ConvertOptions {
       format;  // "tfrecord", "tfrecord_raw" (image + label), "image_folder", "npy", "cifar10"
   std::string folder;
   std::string split = "train";
-  int shards = 0;    // files of tfrecord; 0: one per ~1250 samples
+  int files = 0;     // number of tfrecord files; 0: one per ~1250 samples
   int quality = 95;  // of images that are not JPEG yet
   int threads = 1;   // the output does not depend on them
   std::function<void(uint64_t done, uint64_t total)> progress;

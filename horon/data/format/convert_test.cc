@@ -206,7 +206,7 @@ TEST_F(Conversions, AnImpossibleOneLeavesTheFolderUsable) {
   EXPECT_NO_THROW(convert_dataset(set, options("npy", "here")));
   EXPECT_THROW(convert_dataset(set, options("tfrecord", "here")), UsageError);  // that is there now
   ConvertOptions many = options("tfrecord", "many");
-  many.shards = 21;
+  many.files = 21;
   EXPECT_THROW(convert_dataset(set, many), UsageError);
 }
 

@@ -20,7 +20,7 @@
 namespace horon {
 namespace {
 
-constexpr uint64_t kPerShard = 1250;
+constexpr uint64_t kPerFile = 1250;
 constexpr uint64_t kBlock = 4;  // samples that a thread takes at a time
 
 std::string_view text_of(std::span<const uint8_t> bytes) {
@@ -204,16 +204,15 @@ void write_class_names(const ConvertJob& job) {
 
 void to_tfrecord(ConvertJob& job, const Make& make) {
   const uint64_t size = job.from.size();
-  const auto shards = job.options.shards > 0
-                          ? static_cast<uint64_t>(job.options.shards)
-                          : std::max<uint64_t>(1, (size + kPerShard / 2) / kPerShard);
-  if (shards > size)
-    throw UsageError(fmt::format("--shards {}: there are {} samples", shards, size));
+  const auto files = job.options.files > 0
+                         ? static_cast<uint64_t>(job.options.files)
+                         : std::max<uint64_t>(1, (size + kPerFile / 2) / kPerFile);
+  if (files > size) throw UsageError(fmt::format("--shards {}: there are {} samples", files, size));
   write_class_names(job);
-  for (uint64_t shard = 0; shard < shards; ++shard) {
-    const Range range = cut(size, shards, shard);
+  for (uint64_t i = 0; i < files; ++i) {
+    const Range range = cut(size, files, i);
     const std::string path = file::join_path(
-        job.options.folder, fmt::format("{}-{:05}-of-{:05}", job.options.split, shard, shards));
+        job.options.folder, fmt::format("{}-{:05}-of-{:05}", job.options.split, i, files));
     job.files.push_back(path);
     if (is_whole(path, range.size())) {  // of an earlier run
       job.tell(range.size());

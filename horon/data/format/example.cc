@@ -21,7 +21,7 @@ class Message {
   // The next field's number and wire type.
   std::pair<uint32_t, uint32_t> field() {
     const uint64_t key = varint();
-    if (key >> 3 == 0 || key >> 3 > 536'870'911) fail("a field number that cannot be");
+    if (key >> 3 == 0 || key >> 3 > 536'870'911) fail("an invalid field number");
     return {static_cast<uint32_t>(key >> 3), static_cast<uint32_t>(key & 7)};
   }
   uint64_t varint() {

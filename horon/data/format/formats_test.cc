@@ -288,7 +288,7 @@ TEST(Pickles, HostileOnesAreRefusedByName) {
   EXPECT_NE(reason(bomb + "t.").find("too often"), std::string::npos);
 }
 
-// Refused, or values that are what they say.
+// Refused, or values in agreement with their types and sizes.
 TEST(Pickles, AnyBytesAreHarmless) {
   const std::string good = cifar_pickle(bytes_of(3072, 1), {1});
   std::mt19937 random(5);

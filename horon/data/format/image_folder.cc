@@ -34,7 +34,7 @@ class ImageFolder final : public Dataset {
   uint64_t size() const override { return items_.size(); }
   Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
     const Item& item = items_.at(index);
-    if (item.leads_nowhere) throw CorruptRecord(item.path, "a link that leads nowhere");
+    if (item.leads_nowhere) throw CorruptRecord(item.path, "a dangling link");
     const auto file = file::open(item.path);
     if (file->size() > 256U << 20) throw CorruptRecord(item.path, "an image of more than 256 MB");
     scratch.resize(file->size());

@@ -36,7 +36,7 @@ class NpyDataset final : public Dataset {
     if (pixels_.dtype != "u1" || pixels_.shape.size() < 3 || pixels_.shape.size() > 4)
       throw CorruptRecord(images, "u8 of N x H x W or N x H x W x C expected");
     if (numbers_.shape.size() != 1 || numbers_.shape[0] != pixels_.shape[0])
-      throw CorruptRecord(labels, "other numbers of labels and pictures");
+      throw CorruptRecord(labels, "different numbers of labels and images");
     const auto& shape = pixels_.shape;
     try {
       check_picture_size(shape[1], shape[2]);
@@ -141,7 +141,7 @@ NpyHeader parse_npy_header(std::span<const uint8_t> file, uint64_t file_bytes,
   for (const std::string& size : split(between(header, "'shape':", '(', ')'), ',')) {
     if (size.empty()) continue;
     const auto number = parse_number(size);
-    if (!number || *number < 0 || *number > 0x1p40) fail("a shape that cannot be");
+    if (!number || *number < 0 || *number > 0x1p40) fail("an invalid shape");
     const auto one = static_cast<uint64_t>(*number);
     array.shape.push_back(one);
     if (__builtin_mul_overflow(bytes, one, &bytes)) fail("an impossible shape");

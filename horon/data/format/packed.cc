@@ -16,7 +16,7 @@ class Packed final : public Dataset {
     bytes_each_ = static_cast<uint64_t>(about.height) * static_cast<uint64_t>(about.width) *
                   static_cast<uint64_t>(about.channels);
     require(pictures_.pixels.size() == pictures_.labels.size() * bytes_each_,
-            "a data set with other numbers of labels and pictures");
+            "a data set with different numbers of labels and images");
     if (pictures_.labels.empty())
       throw CorruptRecord(pictures_.files.empty() ? about.name : pictures_.files.front().second,
                           "no samples");

@@ -138,7 +138,7 @@ class Parser {
   int64_t parse_line_number(std::string digits) {
     if (digits.ends_with('L')) digits.pop_back();
     const auto value = parse_number(digits);
-    if (!value || !(std::abs(*value) <= 9e15)) fail("a number that cannot be");
+    if (!value || !(std::abs(*value) <= 9e15)) fail("an invalid number");
     return static_cast<int64_t>(*value);
   }
   int64_t long_of(uint64_t count) {
@@ -170,7 +170,7 @@ class Parser {
         return push(long_of(little(4))), true;
       case 'F': {
         const auto value = parse_number(line());
-        if (!value) fail("a number that cannot be");
+        if (!value) fail("an invalid number");
         return push(*value), true;
       }
       case 'G': {

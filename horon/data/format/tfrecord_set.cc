@@ -110,9 +110,9 @@ class TfrecordSet final : public Dataset {
     for (const std::string& path : paths) {
       std::shared_ptr<file::ReadableFile> file = file::open(path);
       const bool packed = compression_of(*file) != Compression::kNone;
-      shards_.push_back({std::move(file), {}, {}, {}, size_});
-      packed ? unpack(shards_.back()) : find_records(shards_.back());
-      size_ += shards_.back().positions.size();
+      files_.push_back({std::move(file), {}, {}, {}, size_});
+      packed ? unpack(files_.back()) : find_records(files_.back());
+      size_ += files_.back().positions.size();
     }
     if (size_ == 0 && !losses_.empty()) throw Error(losses_.front(), ExitCode::kData);
     if (size_ == 0) throw UsageError(fmt::format("{}: no records", paths.front()));
@@ -123,13 +123,12 @@ class TfrecordSet final : public Dataset {
   const DatasetInfo& info() const override { return info_; }
   uint64_t size() const override { return size_; }
   Record read(uint64_t index, std::vector<uint8_t>& scratch) const override {
-    const RecordFile& shard = file_of(index);
-    const uint64_t at = index - shard.first;
-    if (const auto bad = shard.damaged.find(at); bad != shard.damaged.end())
+    const RecordFile& from = file_of(index);
+    const uint64_t at = index - from.first;
+    if (const auto bad = from.damaged.find(at); bad != from.damaged.end())
       throw CorruptRecord(where(index), bad->second);
-    const auto bytes = shard.unpacked.empty()
-                           ? read_record(*shard.file, shard.positions[at], scratch)
-                           : span_of(shard.unpacked[at]);
+    const auto bytes = from.unpacked.empty() ? read_record(*from.file, from.positions[at], scratch)
+                                             : span_of(from.unpacked[at]);
     try {
       const Record record = record_of(parse_example(bytes));
       if (info_.classes > 0 && (record.label < 0 || record.label >= info_.classes))
@@ -141,19 +140,19 @@ class TfrecordSet final : public Dataset {
     }
   }
   std::string where(uint64_t index) const override {
-    const RecordFile& shard = file_of(index);
-    return fmt::format("{}, record {} at offset {}", shard.file->path(), index - shard.first,
-                       shard.positions[index - shard.first].offset);
+    const RecordFile& from = file_of(index);
+    return fmt::format("{}, record {} at offset {}", from.file->path(), index - from.first,
+                       from.positions[index - from.first].offset);
   }
   std::vector<uint64_t> chunks() const override {
     std::vector<uint64_t> sizes;
-    for (const RecordFile& shard : shards_) {
-      uint64_t bytes = kChunkBytes;   // a file begins a chunk
-      if (!shard.unpacked.empty()) {  // in memory: nothing is nearer than anything else
-        sizes.push_back(shard.positions.size());
+    for (const RecordFile& from : files_) {
+      uint64_t bytes = kChunkBytes;  // a file begins a chunk
+      if (!from.unpacked.empty()) {  // in memory: nothing is nearer than anything else
+        sizes.push_back(from.positions.size());
         continue;
       }
-      for (const RecordPosition& position : shard.positions) {
+      for (const RecordPosition& position : from.positions) {
         if (bytes >= kChunkBytes) {
           sizes.push_back(0);
           bytes = 0;
@@ -168,19 +167,19 @@ class TfrecordSet final : public Dataset {
   std::vector<std::string> losses() const override { return losses_; }
   uint64_t memory_bytes() const override {
     uint64_t bytes = 0;
-    for (const RecordFile& shard : shards_) {
-      bytes += shard.positions.size() * sizeof(RecordPosition);
-      for (const std::string& record : shard.unpacked)
+    for (const RecordFile& from : files_) {
+      bytes += from.positions.size() * sizeof(RecordPosition);
+      for (const std::string& record : from.unpacked)
         bytes += sizeof(std::string) + record.capacity();
     }
     return bytes;
   }
   uint64_t index_hash() const override {
     uint64_t hash = 0;
-    for (const RecordFile& shard : shards_) {
-      const std::string name = file::base_name(shard.file->path());
+    for (const RecordFile& from : files_) {
+      const std::string name = file::base_name(from.file->path());
       hash = hash_bytes(name.data(), name.size(), hash + 1);
-      for (const RecordPosition& position : shard.positions)
+      for (const RecordPosition& position : from.positions)
         hash = hash_bytes(&position.bytes, 4, hash);
     }
     return hash;
@@ -231,36 +230,36 @@ class TfrecordSet final : public Dataset {
       }
     }
   }
-  void lose(const RecordFile& shard, const RecordDamage& damage) {
-    losses_.push_back(fmt::format("{}, record {} at offset {}: {}", shard.file->path(),
-                                  damage.index, damage.offset, damage.reason));
+  void lose(const RecordFile& from, const RecordDamage& damage) {
+    losses_.push_back(fmt::format("{}, record {} at offset {}: {}", from.file->path(), damage.index,
+                                  damage.offset, damage.reason));
   }
-  void find_records(RecordFile& shard) {
-    RecordIndex index = load_index(shard.file->path());
-    shard.positions = std::move(index.positions);
-    if (index.lost) lose(shard, *index.lost);
+  void find_records(RecordFile& from) {
+    RecordIndex index = load_index(from.file->path());
+    from.positions = std::move(index.positions);
+    if (index.lost) lose(from, *index.lost);
   }
-  void unpack(RecordFile& shard) {
-    RecordReader reader(file::open(shard.file->path()));
+  void unpack(RecordFile& from) {
+    RecordReader reader(file::open(from.file->path()));
     std::span<const uint8_t> record;
     uint64_t bytes = 0;
     const auto keep = [&](uint64_t offset, std::string contents) {
       bytes += contents.size();
       if (bytes > kMostUnpacked)
-        throw UsageError(fmt::format("{}: more than 16 GB when unpacked; unpack it on disk",
-                                     shard.file->path()));
-      shard.positions.push_back({offset, static_cast<uint32_t>(contents.size())});
-      shard.unpacked.push_back(std::move(contents));
+        throw UsageError(
+            fmt::format("{}: more than 16 GB when unpacked; unpack it on disk", from.file->path()));
+      from.positions.push_back({offset, static_cast<uint32_t>(contents.size())});
+      from.unpacked.push_back(std::move(contents));
     };
     size_t told = 0;
     const auto keep_damaged = [&] {  // they keep their numbers
       for (; told < reader.damages().size(); ++told) {
         const RecordDamage& damage = reader.damages()[told];
         if (damage.rest_is_lost) {
-          lose(shard, damage);
+          lose(from, damage);
           continue;
         }
-        shard.damaged[damage.index] = damage.reason;
+        from.damaged[damage.index] = damage.reason;
         keep(damage.offset, "");
       }
     };
@@ -278,11 +277,11 @@ class TfrecordSet final : public Dataset {
   const RecordFile& file_of(uint64_t index) const {
     require(index < size_, "a sample that is not there");
     const auto after =
-        std::upper_bound(shards_.begin(), shards_.end(), index,
+        std::upper_bound(files_.begin(), files_.end(), index,
                          [](uint64_t i, const RecordFile& one) { return i < one.first; });
     return *(after - 1);
   }
-  std::vector<RecordFile> shards_;
+  std::vector<RecordFile> files_;
   std::vector<std::string> losses_;
   uint64_t size_ = 0;
   DatasetInfo info_;

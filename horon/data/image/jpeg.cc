@@ -16,7 +16,7 @@ namespace horon {
 namespace {
 
 // libjpeg's own handler calls exit(). This one jumps back; a warning (data that ends too early,
-// bytes that cannot be) is an error as well.
+// invalid bytes) is an error as well.
 struct Trouble {
   jpeg_error_mgr manager = {};
   jmp_buf back = {};

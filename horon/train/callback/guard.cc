@@ -22,7 +22,7 @@ class NanGuard final : public Callback {
     const std::string what = fmt::format("step {}: not finite on {}", moment.state.step + 1,
                                          fmt::join(moment.sums.flaws, "; on "));
     if (policy_ == NanPolicy::kAbort)
-      throw Error(what + "; --nan_policy skip-step passes over such steps", ExitCode::kNonFinite);
+      throw Error(what + "; --nan_policy skip-step skips such steps", ExitCode::kNonFinite);
     if (++in_a_row_ >= kMostInARow)
       throw Error(fmt::format("{}, as on the {} steps before it", what, kMostInARow - 1),
                   ExitCode::kNonFinite);
@@ -53,7 +53,7 @@ class CheckReplicas final : public Callback {
     std::vector<int64_t> digest = {whole};
     if (differing(moment, digest).empty()) return;
     const auto found = differing(moment, mine);
-    throw Error(fmt::format("step {}: {} hold other weights than rank 0, first in '{}'",
+    throw Error(fmt::format("step {}: {} have different weights from rank 0, first in '{}'",
                             moment.state.step, name_ranks(found.begin()->second),
                             moment.trainee.replica.parameters()[found.begin()->first].name),
                 ExitCode::kMismatch);
