@@ -173,9 +173,9 @@ class Signals(Case):
                 return len(re.findall(r'"name": ?"(?:fc|conv)', file.read()))
         self.assertEqual(sums("a"), 6)  # two a step
         with open(self.at("each"), "w") as file:
-            file.write("bucket-bytes = 0\nfirst_bucket_bytes = 0\n")
+            file.write("bucket-bytes = 0\n")
         self.assertEqual(sums("b", "--config", self.at("each")), 24)  # each of the eight tensors alone
-        self.assertEqual(sums("c", "--fusion_threshold_mb", 0, "--first-bucket-bytes", 0), 24)
+        self.assertEqual(sums("c", "--fusion_threshold_mb", 0), 24)
 
 
 class Lengths(Case):
