@@ -239,6 +239,21 @@ TEST(Session, HasATimelineForEachGeneration) {
   }
 }
 
+TEST(Session, SaysNoMoreThanTheLogLevel) {
+  const TempFolder folder;
+  const auto said = [&](const char* level) {
+    SessionOptions options;
+    options.job_settings.set("log_level", level, "test");
+    options.job_settings.set("flight_folder", folder.path(), "test");
+    const Session session(Membership{}, 0, options);
+    testing::internal::CaptureStderr();
+    session.runtime().dump_last();
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said("warn").find("the last operations of this rank are in"), std::string::npos);
+  for (const char* level : {"error", "off"}) EXPECT_EQ(said(level), "");
+}
+
 TEST(Session, HasAStoreAlsoAlone) {
   for (const char* backend : {"auto", "self", "shm", "gloo", "hier"}) {
     SessionOptions options;
