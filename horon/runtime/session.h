@@ -96,6 +96,7 @@ class Session {
  private:
   std::unique_ptr<Communicator> make_world(const std::shared_ptr<DeviceRuntime>& device) const;
   RuntimeOptions runtime_settings(const Communicator& world) const;
+  void arm_dumps();
 
   JobSettings job_settings_;
   std::string name_ = "world";             // of its communicators
