@@ -90,7 +90,7 @@ class Session {
   // higher than this one's. New ranks make a session with that membership and generation instead.
   // Returns new memory for the declared tensors.
   BucketMemory renew(const Membership& next, int generation);
-  // Connects a rank that is added at a later generation.
+  // Connects a rank whose number is known, such as one that is added at a later generation.
   Session(const Membership& membership, int generation, const SessionOptions& options);
 
  private:

@@ -359,6 +359,11 @@ class Others(InputTest):
         for command in ("input", "train"):
             self.refuse("bench", command, "--peers", "nowhere", says=["--peers", "nowhere"])
             self.refuse("bench", command, "--peers", "/bin/sh", "--peer-script", "nowhere", says=["--peer-script", "nowhere"])
+        for flags in (["--backend", "mpi"], ["--backend", "hier", "--cross-backend", "mpi"]):
+            self.refuse("bench", "runtime", *flags, says=[f"{flags[-2]} mpi", "mpirun must start the ranks"])
+        self.refuse("bench", "runtime", says="--backend mpi", env={"HORON_BACKEND": "mpi"})
+        self.refuse("bench", "runtime", "--backend", "self", says="--backend self")
+        self.refuse("bench", "runtime", "--rendezvous", "here:1234", says="--rendezvous")
         self.refuse("bench", "train", "--parts", "/nowhere", says="part 'train' cannot be opened")
 
     def test_what_two_ranks_say_is_said_once(self):
