@@ -177,6 +177,12 @@ class Signals(Case):
         self.assertEqual(sums("b", "--config", self.at("each")), 24)  # each of the eight tensors alone
         self.assertEqual(sums("c", "--fusion_threshold_mb", 0), 24)
 
+    def test_settings_of_the_job_reach_a_benchmark(self):
+        plan = {"what": "scaling", "model": "resnet_v1_20", "batch": 4, "rounds": 1, "threads": 1, "out": self.at("out")}
+        finish([HORON, "run", "-np", "2", "--timeline", self.at("t"), "--bucket-bytes", "0", HORON, "bench", "train-rank", json.dumps(plan)])
+        with open(self.at("t.0")) as file:
+            self.assertIn('"fc.weight"', file.read())  # not in a bucket with fc.bias
+
 
 class Lengths(Case):
     def test_accumulated_batches_make_whole_epochs(self):
