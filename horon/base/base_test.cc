@@ -123,7 +123,6 @@ TEST(JobSettings, HorovodsVariablesCountBelowOurs) {
                                             {"HOROVOD_AUTOTUNE", "1"}});
   EXPECT_EQ(job_settings.bytes("bucket_bytes"), 1000U);
   EXPECT_EQ(job_settings.origin("bucket_bytes"), "HOROVOD_FUSION_THRESHOLD");
-  EXPECT_EQ(job_settings.origin("first_bucket_bytes"), "default");
   EXPECT_EQ(job_settings.duration("timeout"), Milliseconds(7000));
   EXPECT_EQ(job_settings.duration("stall_warning_time"), Milliseconds(1500));
   EXPECT_EQ(job_settings.text("stall_shutdown_time"), "365d");  // 0: never
@@ -131,7 +130,6 @@ TEST(JobSettings, HorovodsVariablesCountBelowOurs) {
   EXPECT_EQ(job_settings.text("timeline"), "ours");
   EXPECT_EQ(job_settings.origin("timeline"), "environment");
   EXPECT_EQ(job_settings.text("autotune_file"), "horon-autotune.json");
-  EXPECT_EQ(resolve({{"HOROVOD_FUSION_THRESHOLD", "0"}}).bytes("first_bucket_bytes"), 0U);
   EXPECT_EQ(
       resolve({{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_AUTOTUNE_LOG", "log"}}).text("autotune_file"),
       "log");

@@ -62,8 +62,6 @@ std::optional<std::string> read_horovod(const Setting& setting, std::string_view
   if (variable == "HOROVOD_TIMELINE" && given == "DYNAMIC") return std::nullopt;  // always possible
   if (variable == "HOROVOD_AUTOTUNE")
     return number.value_or(0) > 0 ? std::optional("horon-autotune.json") : std::nullopt;
-  // Every tensor alone, or else the first bucket is as small as ever.
-  if (setting.name == "first_bucket_bytes") return is_zero ? std::optional(given) : std::nullopt;
   return given;
 }
 

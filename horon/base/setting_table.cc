@@ -84,8 +84,9 @@ constexpr std::array kSettings = {
             "tensors are reduced together in buckets of up to this size; 0: each alone", "", "0",
             "1TB", kMayChange, kSame, "HOROVOD_FUSION_THRESHOLD"},
     Setting{"first_bucket_bytes", kJob, kBytes, "1MB",
-            "bucket size for the first bucket of a step, so that communication starts early", "",
-            "0", "1TB", kMayChange, kSame, "HOROVOD_FUSION_THRESHOLD"},
+            "bucket size for the first bucket of a step, if it is smaller, so that communication "
+            "starts early",
+            "", "0", "1TB", kMayChange, kSame},
     Setting{"chunk_bytes", kJob, kBytes, "16MB",
             "larger transfers are split into chunks of this size, between which urgent ones can "
             "overtake; 0: never",

@@ -13,8 +13,7 @@
 #include "horon/base/thread.h"
 #include "horon/bench/ranks.h"
 #include "horon/bench/record.h"
-#include "horon/comm/bootstrap.h"
-#include "horon/runtime/runtime.h"
+#include "horon/runtime/session.h"
 
 namespace horon::bench {
 namespace {
@@ -59,13 +58,15 @@ std::vector<TensorSpec> resnet50() {
 
 class Bench {
  public:
-  Bench(const BootstrapInfo& info, int rounds)
-      : rounds_(rounds), runtime_(make_communicator(info)) {}
+  Bench(Session& session, int rounds)
+      : rounds_(rounds),
+        is_traced_(!session.job_settings().text("timeline").empty()),
+        runtime_(session.runtime()) {}
 
   nlohmann::json run() {
     named();
     buckets();
-    timeline();
+    if (!is_traced_) timeline();
     same_traffic();
     thousand();
     if (runtime_.size() == 2) idle();
@@ -204,7 +205,8 @@ class Bench {
   }
 
   int rounds_;
-  Runtime runtime_;
+  bool is_traced_;  // all the time, so there is nothing to compare with
+  Runtime& runtime_;
   nlohmann::json result_ = nlohmann::json::object();
 };
 
@@ -225,26 +227,30 @@ Results run_runtime(bool quick) {
   for (const char* key : {"named_4B_p50_us", "resnet50_buckets_over_single",
                           "bytes_copied_per_step", "control_messages_per_step",
                           "timeline_overhead_percent", "thousand_1KB_ms", "idle_cpu_percent"})
-    summary[key] = two[key];
+    if (two.contains(key)) summary[key] = two[key];
   summary["eight_over_two_ranks_per_byte"] =
       eight["same_traffic_ms"].get<double>() / two["same_traffic_ms"].get<double>();
   return {{{"2", two}, {"8", eight}}, summary};
 }
 
 void run_runtime_rank(const RankOptions& options) {
-  BootstrapInfo info;
-  info.job_settings = JobSettings::resolve({}, process_env, "");
-  info.rank = options.rank;
-  info.size = options.size;
-  info.store = make_file_store(options.store);
+  Membership membership;
+  membership.rank = options.rank;
+  membership.size = options.size;
+  membership.store = make_file_store(options.store);
   const Deadline soon = Deadline::after(std::chrono::seconds(30));
-  const auto plan = nlohmann::json::parse(info.store->get("plan", soon));
+  const auto plan = nlohmann::json::parse(membership.store->get("plan", soon));
   const std::vector<int> cores = usable_cores();
-  if (static_cast<size_t>(info.size) <= cores.size())
-    pin_to_core(cores[static_cast<size_t>(info.rank)]);
-  Bench bench(info, plan["rounds"].get<int>());
+  if (static_cast<size_t>(options.size) <= cores.size())
+    pin_to_core(cores[static_cast<size_t>(options.rank)]);
+  SessionOptions session_options;
+  JobSettings& settings = session_options.job_settings;
+  if (const std::string path = settings.text("timeline"); !path.empty())
+    settings.set("timeline", fmt::format("{}.{}", path, options.size), "bench");
+  Session session(membership, 0, session_options);
+  Bench bench(session, plan["rounds"].get<int>());
   const nlohmann::json result = bench.run();
-  if (info.rank == 0) info.store->set("result", result.dump(), soon);
+  if (session.is_first()) membership.store->set("result", result.dump(), soon);
 }
 
 }  // namespace horon::bench

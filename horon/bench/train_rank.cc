@@ -68,16 +68,15 @@ struct FixedBatch {
   }
 };
 
-// A training step over one communicator: gradients and update.
+// A training step over one runtime: gradients and update.
 class Steps {
  public:
-  Steps(const TrainConfig& config, std::unique_ptr<Communicator> comm, Replica& replica,
+  Steps(const TrainConfig& config, Runtime& runtime, Replica& replica,
         const Accelerator& accelerator)
-      : runtime_(std::move(comm)),
-        replica_(replica),
+      : replica_(replica),
         sync_(config.reduction == Reduction::kExact
-                  ? train::make_exact_sync(runtime_, replica, config.logical_shards, accelerator)
-                  : train::make_fast_sync(runtime_, replica, accelerator)),
+                  ? train::make_exact_sync(runtime, replica, config.logical_shards, accelerator)
+                  : train::make_fast_sync(runtime, replica, accelerator)),
         optimizer_(train::make_optimizer(config, sync_->slices(), accelerator)) {}
   void step(const std::vector<Shard>& shards, uint64_t global) {
     compute_gradients(replica_, *sync_, {{{shards, global}}});
@@ -86,16 +85,41 @@ class Steps {
   const std::vector<train::Slice>& slices() const { return sync_->slices(); }
 
  private:
-  Runtime runtime_;
   Replica& replica_;
   std::unique_ptr<GradientSync> sync_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-std::unique_ptr<Communicator> alone(const Accelerator& accelerator) {
-  BootstrapInfo info;
-  info.device = accelerator.runtime;
-  return make_communicator(info);
+// The job's settings for a session beside the job's, whose timeline has files of its own.
+JobSettings settings_beside(const Session& session, const std::string& name) {
+  JobSettings settings = session.job_settings();
+  if (const std::string path = settings.text("timeline"); !path.empty())
+    settings.set("timeline", fmt::format("{}.{}", path, name), "bench");
+  return settings;
+}
+
+// All ranks of the job once more.
+std::unique_ptr<Session> connect_again(const Session& session, const JobSettings& settings,
+                                       const Accelerator& accelerator) {
+  Membership membership;
+  membership.rank = session.rank();
+  membership.size = session.size();
+  membership.store = session.store();
+  SessionOptions options;
+  options.job_settings = settings;
+  options.device = accelerator.runtime;
+  return std::make_unique<Session>(membership, 0, options);
+}
+
+// This rank by itself. What the job says of backends is not meant for it.
+std::unique_ptr<Session> alone(const Session& session, const Accelerator& accelerator,
+                               const std::string& name = "alone") {
+  SessionOptions options;
+  options.job_settings = settings_beside(session, fmt::format("{}{}", name, session.rank()));
+  options.job_settings.set("backend", "auto", "bench");
+  options.job_settings.set("algorithm", "", "bench");
+  options.device = accelerator.runtime;
+  return std::make_unique<Session>(Membership{}, 0, options);
 }
 
 Accelerator accelerator_for(const nlohmann::json& plan) {
@@ -175,22 +199,23 @@ std::vector<Transfer> read_transfers(const std::string& path) {
 
 // The part of the time of all transfers of gradients that lies inside a backward pass on the GPU,
 // step by step, from the timeline of this rank.
-nlohmann::json measure_overlap(const nlohmann::json& plan, std::unique_ptr<Communicator> world,
+nlohmann::json measure_overlap(const nlohmann::json& plan, const Session& job,
                                const Accelerator& accelerator) {
   const TrainConfig config = config_for(plan);
   const ModelShape shape{.classes = plan.at("classes"), .image_size = plan.at("image_size")};
   Replica replica(config, shape, {.threads = 1, .device = accelerator.device});
   const auto batch = plan.at("batch").get<uint64_t>();
   const FixedBatch fixed(batch, shape, accelerator);
-  RuntimeOptions options;
-  options.limits.bucket_bytes = plan.at("bucket_bytes");
-  options.timeline = plan.at("out").get<std::string>() + ".timeline";
-  const auto rank = world->rank();
-  const auto ranks = static_cast<uint64_t>(world->size());
+  JobSettings settings = job.job_settings();
+  if (settings.origin("bucket_bytes") == "default")
+    settings.set("bucket_bytes", std::to_string(plan.at("bucket_bytes").get<uint64_t>()), "bench");
+  const std::string timeline = plan.at("out").get<std::string>() + ".timeline";
+  settings.set("timeline", timeline, "bench");
+  const auto ranks = static_cast<uint64_t>(job.size());
   std::vector<std::pair<int64_t, int64_t>> passes;
   {
-    Runtime runtime(std::move(world), options);
-    WatchedSync sync(train::make_fast_sync(runtime, replica, accelerator), accelerator);
+    const auto session = connect_again(job, settings, accelerator);
+    WatchedSync sync(train::make_fast_sync(session->runtime(), replica, accelerator), accelerator);
     for (int round = -3; round < plan.at("rounds").get<int>(); ++round) {
       const train::StepPlan step{{{fixed.shards(1), batch * ranks}}};
       sync.begin(step);
@@ -206,7 +231,7 @@ nlohmann::json measure_overlap(const nlohmann::json& plan, std::unique_ptr<Commu
       if (round >= 0) passes.emplace_back(sync.begun, sync.ended);
     }
   }
-  const auto transfers = read_transfers(fmt::format("{}.{}", options.timeline, rank));
+  const auto transfers = read_transfers(fmt::format("{}.{}", timeline, job.rank()));
   nlohmann::json result;
   for (size_t i = 0; i < passes.size(); ++i) {
     const auto [begun, ended] = passes[i];
@@ -248,13 +273,15 @@ nlohmann::json measure(Communicator& comm, int rounds, const Contenders& contend
 }
 
 // Real batches from a pipeline, against the same batch again and again.
-nlohmann::json measure_input(const nlohmann::json& plan, Communicator& comm) {
+nlohmann::json measure_input(const nlohmann::json& plan, const Session& session,
+                             Communicator& comm) {
   TrainConfig config = config_for(plan);
   const ModelShape shape;
   Replica replica(config, shape, {.threads = plan.at("threads").get<int>()});
   const auto batch = plan.at("batch").get<uint64_t>();
   const FixedBatch fixed(batch, shape, {});
-  Steps steps(config, alone({}), replica, {});
+  const auto self = alone(session, {});
+  Steps steps(config, self->runtime(), replica, {});
   DatasetRequest request;
   request.name = "shapes10";
   PipelineOptions options;
@@ -283,10 +310,8 @@ nlohmann::json measure_wrapped(const nlohmann::json& plan, Session& session, Com
   Replica replica(config, shape, {.threads = 1, .device = accelerator.device});
   const auto batch = plan.at("batch").get<uint64_t>();
   const FixedBatch fixed(batch, shape, accelerator);
-  std::vector<int> everybody(static_cast<size_t>(comm.size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  Runtime runtime(comm.sub_communicator(everybody));
-  const auto sync = train::make_fast_sync(runtime, replica, accelerator);
+  const auto own = connect_again(session, settings_beside(session, "trainer"), accelerator);
+  const auto sync = train::make_fast_sync(own->runtime(), replica, accelerator);
   BareLoop loop(config, shape, accelerator.device, &session);
   const auto ranks = static_cast<uint64_t>(comm.size());
   const auto ours = [&] {
@@ -300,16 +325,11 @@ nlohmann::json measure_wrapped(const nlohmann::json& plan, Session& session, Com
 }
 
 // All ranks over one way between hosts.
-std::unique_ptr<Communicator> connect_over(const std::string& wire, const Session& session) {
-  BootstrapInfo info;
-  info.rank = session.rank();
-  info.size = session.size();
-  info.store = session.store();
-  info.name = "bench-" + wire;
-  info.job_settings = session.job_settings();
-  info.job_settings.set("backend", wire == "gloo" ? "gloo" : "tcp", "bench");
-  if (wire == "tcp_plain") info.job_settings.set("wire", "plain", "bench");
-  return make_communicator(info);
+std::unique_ptr<Session> connect_over(const std::string& wire, const Session& session) {
+  JobSettings settings = settings_beside(session, wire);
+  settings.set("backend", wire == "gloo" ? "gloo" : "tcp", "bench");
+  if (wire == "tcp_plain") settings.set("wire", "plain", "bench");
+  return connect_again(session, settings, {});
 }
 
 // Steps over each way between hosts, against a lone rank's; and an all-reduce of as many bytes.
@@ -320,30 +340,31 @@ nlohmann::json measure_wires(const nlohmann::json& plan, const Session& session,
   Replica replica(config, shape, {.threads = plan.at("threads").get<int>()});
   const auto batch = plan.at("batch").get<uint64_t>();
   const FixedBatch fixed(batch, shape, {});
-  Steps lone(config, alone({}), replica, {});
+  const auto self = alone(session, {});
+  Steps lone(config, self->runtime(), replica, {});
   const auto ranks = static_cast<uint64_t>(comm.size());
   Contenders contenders = {{"alone", [&] { lone.step(fixed.shards(1), batch); }},
                            {"again", [&] { lone.step(fixed.shards(1), batch); }}};
   uint64_t count = 0;
   for (const auto& slice : lone.slices()) count += slice.count;
   OwnedBuffer gradients = OwnedBuffer::host(count, DType::kF32);
+  std::vector<std::unique_ptr<Session>> wires;
   std::vector<std::unique_ptr<Steps>> steps;
-  std::vector<std::unique_ptr<Communicator>> wires;
   for (const auto& wire : plan.at("wires").get<std::vector<std::string>>()) {
+    wires.push_back(connect_over(wire, session));
     steps.push_back(
-        std::make_unique<Steps>(config, connect_over(wire, session), replica, Accelerator{}));
+        std::make_unique<Steps>(config, wires.back()->runtime(), replica, Accelerator{}));
     contenders.emplace_back(
         wire, [&, one = steps.back().get()] { one->step(fixed.shards(1), batch * ranks); });
-    wires.push_back(connect_over(wire, session));
     contenders.emplace_back(wire + "_all_reduce", [&, one = wires.back().get()] {
-      one->all_reduce(gradients.view(), {});
+      one->world().all_reduce(gradients.view(), {});
     });
   }
   return measure(comm, plan.at("rounds").get<int>(), contenders);
 }
 
-nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communicator> world,
-                             Communicator& comm, const Accelerator& accelerator) {
+nlohmann::json measure_steps(const nlohmann::json& plan, const Session& session, Communicator& comm,
+                             const Accelerator& accelerator) {
   TrainConfig config = config_for(plan);
   const ModelShape shape{.classes = plan.value("classes", 10),
                          .image_size = plan.value("image_size", 32)};
@@ -352,19 +373,22 @@ nlohmann::json measure_steps(const nlohmann::json& plan, std::unique_ptr<Communi
                   {.threads = plan.at("threads").get<int>(), .device = accelerator.device});
   const auto batch = plan.at("batch").get<uint64_t>();
   const FixedBatch fixed(batch, shape, accelerator);
-  Steps lone(config, alone(accelerator), replica, accelerator);
+  const auto self = alone(session, accelerator);
+  Steps lone(config, self->runtime(), replica, accelerator);
   Contenders contenders = {{"alone", [&] { lone.step(fixed.shards(1), batch); }},
                            {"again", [&] { lone.step(fixed.shards(1), batch); }}};
+  std::unique_ptr<Session> exact;
   std::unique_ptr<Steps> other;
   std::unique_ptr<BareLoop> bare;
   if (what == "scaling") {
-    const auto ranks = static_cast<uint64_t>(world->size());
-    other = std::make_unique<Steps>(config, std::move(world), replica, accelerator);
+    const auto ranks = static_cast<uint64_t>(session.size());
+    other = std::make_unique<Steps>(config, session.runtime(), replica, accelerator);
     contenders.emplace_back("together",
                             [&, ranks] { other->step(fixed.shards(1), batch * ranks); });
   } else if (what == "exact") {
     config.reduction = Reduction::kExact;
-    other = std::make_unique<Steps>(config, alone(accelerator), replica, accelerator);
+    exact = alone(session, accelerator, "exact");
+    other = std::make_unique<Steps>(config, exact->runtime(), replica, accelerator);
     contenders.emplace_back("exact",
                             [&] { other->step(fixed.shards(config.logical_shards), batch); });
   } else {
@@ -391,15 +415,15 @@ void run_train_steps(const std::string& text) {
       comm.sub_communicator(all);  // for barriers, separate from the measured operations
   nlohmann::json times;
   if (what == "input") {
-    times = measure_input(plan, *clock);
+    times = measure_input(plan, session, *clock);
   } else if (what == "wires") {
     times = measure_wires(plan, session, *clock);
   } else if (what == "wrapped") {
     times = measure_wrapped(plan, session, *clock, accelerator);
   } else if (what == "overlap") {
-    times = measure_overlap(plan, comm.sub_communicator(all), accelerator);
+    times = measure_overlap(plan, session, accelerator);
   } else {
-    times = measure_steps(plan, comm.sub_communicator(all), *clock, accelerator);
+    times = measure_steps(plan, session, *clock, accelerator);
   }
   if (session.is_first()) file::write(plan.at("out").get<std::string>(), times.dump());
   clock->barrier();

@@ -32,6 +32,30 @@ void keep(const std::string& path, const bench::Results& measured) {
   if (!path.empty()) write_file(path, bench::make_record(measured).dump(1) + "\n");
 }
 
+void refuse_meeting_place(const Globals& globals) {
+  for (const char* name : {"rendezvous", "secret_file", "insecure"})
+    require(!globals.flags.contains(name),
+            fmt::format("{}: not read here: these ranks meet in a temporary folder",
+                        job_setting_flag(name)));
+}
+
+// Errors that every rank of `bench runtime` would report, reported once.
+void check_runtime_ranks(const Globals& globals) {
+  refuse_meeting_place(globals);
+  const JobSettings settings = globals.job_settings();
+  const std::string& backend = settings.text("backend");
+  const bool crosses_by_mpi = backend == "hier" && settings.text("cross_backend") == "mpi";
+  require(
+      backend != "mpi" && !crosses_by_mpi,
+      fmt::format("--{} mpi: mpirun must start the ranks, and `horon bench runtime` starts them "
+                  "itself",
+                  backend == "mpi" ? "backend" : "cross-backend"));
+  require(backend != "self" && backend != "local",
+          fmt::format("--backend {}: these ranks are several processes", backend));
+  const std::string lacks = check_algorithms(backend, settings);
+  require(lacks.empty(), lacks);
+}
+
 // Ranks that all-reduce and nothing else read few of the settings; flags of others would do
 // nothing.
 void refuse_unread(const Globals& globals, const std::vector<std::string>& contenders) {
@@ -41,10 +65,7 @@ void refuse_unread(const Globals& globals, const std::vector<std::string>& conte
   require(!globals.flags.contains("cross_backend") ||
               std::find(contenders.begin(), contenders.end(), "hier") != contenders.end(),
           "--cross-backend: only hier reads it; use `horon bench allreduce --backends hier`");
-  for (const char* name : {"rendezvous", "secret_file", "insecure"})
-    require(!globals.flags.contains(name),
-            fmt::format("{}: not read here: these ranks meet in a temporary folder",
-                        job_setting_flag(name)));
+  refuse_meeting_place(globals);
   for (const char* name :
        {"bucket_bytes", "first_bucket_bytes", "chunk_bytes", "stall_warning_time",
         "stall_shutdown_time", "autotune_file", "timeline", "flight_folder"})
@@ -165,6 +186,7 @@ void add_runtime(CLI::App& bench, Globals& globals) {
   runtime->add_option("--json", flags->json, "write the record to this file");
   add_job_setting_flags(*runtime, globals);
   runtime->callback([flags, &globals] {
+    check_runtime_ranks(globals);
     globals.export_to_ranks();
     check_writable(flags->json);
     const auto measured = bench::run_runtime(flags->quick);

@@ -94,13 +94,12 @@ launch::Environment settings_of(const RunFlags& flags, const Globals& globals) {
     if (from == "file" || from == "command line") variables[job_setting_variable(name)] = value;
   }
   if (globals.config || process_env("HORON_CONFIG")) variables["HORON_CONFIG"] = "";
-  if (flags.autotune || !flags.autotune_log.empty()) {
+  const bool has_file = globals.flags.contains("autotune_file");
+  if ((flags.autotune && !has_file) || !flags.autotune_log.empty()) {
     const std::string file =
         flags.autotune_log.empty() ? "horon-autotune.json" : flags.autotune_log;
     variables["HORON_AUTOTUNE_FILE"] = fs::absolute(file).string();
   }
-  if (globals.flags.contains("fusion_threshold_mb") && job_settings.bytes("bucket_bytes") == 0)
-    variables["HORON_FIRST_BUCKET_BYTES"] = "0";  // each tensor alone
   if (flags.gloo) variables["HORON_CROSS_BACKEND"] = "gloo";
   if (flags.flat) variables["HORON_BACKEND"] = "gloo";
   if (!flags.interfaces.empty())
@@ -163,7 +162,28 @@ void check_backend(const JobSettings& job_settings, const launch::JobPlan& plan,
   if (!has_gpu()) open_cuda_runtime(folders);
 }
 
+// Flags of `run` that mean a setting, which has a flag of its own: both may only say the same.
+void check_twice_given(const RunFlags& flags, const JobSettings& job_settings) {
+  struct Meant {
+    const char* flag;
+    const char* setting;
+    std::string value;  // empty: not given
+  };
+  for (const auto& [flag, setting, value] :
+       {Meant{"--timeline-filename", "timeline", flags.timeline},
+        Meant{"--autotune-log-file", "autotune_file", flags.autotune_log},
+        Meant{"--network-interfaces", "interface",
+              fmt::format("{}", fmt::join(flags.interfaces, ","))},
+        Meant{"--gloo", "cross_backend", flags.gloo ? "gloo" : ""},
+        Meant{"--no-hierarchical-allreduce", "backend", flags.flat ? "gloo" : ""}})
+    require(value.empty() || job_settings.origin(setting) != "command line" ||
+                job_settings.text(setting) == value,
+            fmt::format("{} and {}: both are {}; give one of the two", job_setting_flag(setting),
+                        flag, setting));
+}
+
 void check_flags(const RunFlags& flags, const Globals& globals) {
+  check_twice_given(flags, globals.job_settings());
   require(!globals.flags.contains("rendezvous"),
           "--rendezvous: `horon run` serves the store itself; --rendezvous-port chooses its port");
   require(!globals.flags.contains("secret_file"),

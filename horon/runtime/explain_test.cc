@@ -5,6 +5,8 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <latch>
 #include <mutex>
 #include <thread>
 
@@ -287,12 +289,8 @@ TEST(RuntimeSoak, ThousandsOfStepsLeaveNothingBehind) {
   });
 }
 
-TEST(StallMonitor, EndsAtOnceWhileARankIsSilentAndSaysNoMore) {
-  const auto store = make_memory_store();
-  const auto calls = std::make_shared<std::atomic<int>>(0);
-  StallMonitor::Options options;
-  options.ask_after = Milliseconds(1);
-  options.silence = Milliseconds(2000);
+// A rank that has waited for rank 1 for an hour; each call raises `calls`.
+StallMonitor::Events long_wait(const std::shared_ptr<std::atomic<int>>& calls) {
   StallMonitor::Events events;
   events.longest = [] {
     return LongWait{.name = "a", .since = Clock::now() - std::chrono::hours(1), .ranks = {0, 1}};
@@ -300,12 +298,69 @@ TEST(StallMonitor, EndsAtOnceWhileARankIsSilentAndSaysNoMore) {
   events.state = [] { return RankState(); };
   events.warn = [calls](const std::string&) { ++*calls; };
   events.lost = [calls](const std::vector<int>&) { ++*calls; };
-  {
-    const StallMonitor monitor(options, store, std::move(events));
-    store->get("stall/ask/1/0", Deadline::after(std::chrono::seconds(20)));  // rank 1 was asked
-  }
+  return events;
+}
+
+TEST(StallMonitor, EndsAtOnceWhileARankIsSilentAndSaysNoMore) {
+  const auto store = make_memory_store();
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  StallMonitor::Options options;
+  options.ask_after = Milliseconds(1);
+  options.silence = Milliseconds(60'000);
+  auto monitor = std::make_unique<StallMonitor>(options, store, long_wait(calls));
+  store->get("stall/ask/1/0", Deadline::after(std::chrono::seconds(20)));  // rank 1 was asked
+  const Stopwatch watch;
+  monitor.reset();
+  EXPECT_LT(watch.seconds(), 5);
   store->set("stall/answer/0/0/1", pack_state({}), Deadline::after(std::chrono::seconds(20)));
   // Both of the functions above hold one until the last thread has let go of them.
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  while (calls.use_count() > 1 && !deadline.passed()) std::this_thread::sleep_for(Milliseconds(1));
+  EXPECT_EQ(calls.use_count(), 1);
+  EXPECT_EQ(*calls, 0);
+}
+
+// Its server answers nothing, until it is gone.
+class SilentStore final : public Store {
+ public:
+  void wait_for_calls() { called_.wait(); }  // of both threads
+  void go() { gone_.set_value(); }
+
+ private:
+  [[noreturn]] void be_silent(Deadline deadline) {
+    if (end_.wait_for(deadline.left()) == std::future_status::ready) throw IoError("gone");
+    throw TimeoutError("no answer");
+  }
+  void do_set(const std::string&, const std::string&, Deadline deadline) override {
+    be_silent(deadline);
+  }
+  std::string do_get(const std::string&, Deadline deadline) override {
+    called_.count_down();
+    be_silent(deadline);
+  }
+  int64_t do_add(const std::string&, int64_t, Deadline deadline) override {
+    called_.count_down();
+    be_silent(deadline);
+  }
+  bool do_remove(const std::string&, Deadline deadline) override { be_silent(deadline); }
+
+  std::latch called_{2};
+  std::promise<void> gone_;
+  std::shared_future<void> end_ = gone_.get_future().share();
+};
+
+TEST(StallMonitor, EndsSoonAlsoIfTheStoreIsSilent) {
+  const auto store = std::make_shared<SilentStore>();
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  StallMonitor::Options options;
+  options.ask_after = Milliseconds(1);
+  options.silence = Milliseconds(60'000);
+  auto monitor = std::make_unique<StallMonitor>(options, store, long_wait(calls));
+  store->wait_for_calls();
+  const Stopwatch watch;
+  monitor.reset();
+  EXPECT_LT(watch.seconds(), 5);
+  store->go();
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   while (calls.use_count() > 1 && !deadline.passed()) std::this_thread::sleep_for(Milliseconds(1));
   EXPECT_EQ(calls.use_count(), 1);

@@ -46,7 +46,8 @@ std::vector<Bucket> plan_buckets(std::span<const TensorSpec> specs, const PlanLi
     bucket.offsets.push_back(aligned(bucket.count, size_of(specs[i].dtype)));
     bucket.tensors.push_back(i);
     bucket.count = bucket.offsets.back() + specs[i].count;
-    const uint64_t limit = done.empty() ? limits.first_bytes : limits.bucket_bytes;
+    const uint64_t limit =
+        done.empty() ? std::min(limits.first_bytes, limits.bucket_bytes) : limits.bucket_bytes;
     if (bytes(bucket) < limit && can_fuse(specs[i], specs[i])) continue;
     done.push_back(std::move(bucket));
     open.erase(found);

@@ -14,8 +14,8 @@ namespace horon {
 
 // Sizes at which a bucket is full.
 struct PlanLimits {
-  uint64_t first_bytes = 1U << 20;    // first bucket: small, so that transfers start early
-  uint64_t bucket_bytes = 25U << 20;  // other buckets
+  uint64_t first_bytes = 1U << 20;  // first bucket, if smaller: transfers start early
+  uint64_t bucket_bytes = 25U << 20;
 };
 
 // Tensors that share one collective.

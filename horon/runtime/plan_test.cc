@@ -50,6 +50,14 @@ TEST(Buckets, FirstSmallThenFullAndAligned) {
   }
 }
 
+TEST(Buckets, TheFirstIsNoLargerThanTheOthers) {
+  PlanLimits limits;
+  limits.bucket_bytes = 0;
+  EXPECT_EQ(plan_buckets(tensors("abcde"), limits).size(), 5U);  // each alone
+  limits.bucket_bytes = 800;
+  EXPECT_EQ(plan_buckets(tensors("abcde"), limits).size(), 3U);  // ab, cd, e
+}
+
 TEST(Buckets, OnlyWhatFitsTogether) {
   auto specs = tensors("abcdef");
   specs[1].dtype = DType::kF64;

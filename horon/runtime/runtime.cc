@@ -12,7 +12,6 @@
 #include <numeric>
 
 #include "horon/base/error.h"
-#include "horon/base/log.h"
 #include "horon/base/text.h"
 #include "horon/base/thread.h"
 #include "horon/runtime/process_set.h"
@@ -25,6 +24,7 @@ RuntimeOptions runtime_options(const JobSettings& job_settings) {
   options.chunk_bytes = job_settings.bytes("chunk_bytes");
   options.timeout = job_settings.duration("stall_shutdown_time");
   options.stall.warn_after = job_settings.duration("stall_warning_time");
+  options.log_level = parse_log_level(job_settings.text("log_level"));
   options.autotune_file = job_settings.text("autotune_file");
   options.timeline = job_settings.text("timeline");
   options.flight_folder = job_settings.text("flight_folder").empty()
@@ -45,7 +45,7 @@ void Runtime::attach(std::unique_ptr<Communicator> world, const RuntimeOptions& 
   options_ = options;
   recorder_->set_rank(world_->rank());
   if (!options_.warn) {
-    const Log log(LogLevel::kWarn, fmt::format("rank {}/{}", world_->rank(), world_->size()));
+    const Log log(options_.log_level, fmt::format("rank {}/{}", world_->rank(), world_->size()));
     options_.warn = [log](const std::string& line) { log.warn("{}", line); };
   }
   std::vector<int> all(static_cast<size_t>(world_->size()));

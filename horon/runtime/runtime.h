@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "horon/base/job_settings.h"
+#include "horon/base/log.h"
 #include "horon/comm/communicator.h"
 #include "horon/runtime/codec_state.h"
 #include "horon/runtime/counters.h"
@@ -57,6 +58,7 @@ struct RuntimeOptions {
   // null.
   std::shared_ptr<Store> store;
   StallMonitor::Options stall;
+  LogLevel log_level = LogLevel::kWarn;
   std::function<void(const std::string& line)> warn;  // default: the log
   std::string timeline;       // path: start_timeline() in the constructor; empty: none
   std::string flight_folder;  // receives the last operations after an error; empty: none
@@ -67,7 +69,7 @@ struct RuntimeOptions {
   std::string autotune_file;
 };
 
-// Options from the settings of the job: buckets, stall times, flight folder.
+// Options from the settings of the job: buckets, stall times, log level, files.
 RuntimeOptions runtime_options(const JobSettings& job_settings);
 
 // Memory for the buckets of declared tensors, and the view of each tensor in it. Owned by the

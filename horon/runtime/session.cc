@@ -69,6 +69,10 @@ void Session::connect(std::shared_ptr<DeviceRuntime> device) {
   auto world = make_world(device_);
   const RuntimeOptions settings = runtime_settings(*world);
   runtime_ = std::make_unique<Runtime>(std::move(world), settings);
+  arm_dumps();
+}
+
+void Session::arm_dumps() {
   if (signals_) dumps_ = signals_->on_user_signal([this] { runtime_->dump_last(); });
 }
 
@@ -106,7 +110,10 @@ BucketMemory Session::renew(const Membership& next, int generation) {
   generation_ = generation;
   auto world = make_world(device_);
   const RuntimeOptions settings = runtime_settings(*world);
-  return runtime.rebind(std::move(world), settings);
+  dumps_.reset();  // what is written meanwhile would be half of each
+  BucketMemory memory = runtime.rebind(std::move(world), settings);
+  arm_dumps();
+  return memory;
 }
 
 }  // namespace horon

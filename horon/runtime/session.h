@@ -90,12 +90,13 @@ class Session {
   // higher than this one's. New ranks make a session with that membership and generation instead.
   // Returns new memory for the declared tensors.
   BucketMemory renew(const Membership& next, int generation);
-  // Connects a rank that is added at a later generation.
+  // Connects a rank whose number is known, such as one that is added at a later generation.
   Session(const Membership& membership, int generation, const SessionOptions& options);
 
  private:
   std::unique_ptr<Communicator> make_world(const std::shared_ptr<DeviceRuntime>& device) const;
   RuntimeOptions runtime_settings(const Communicator& world) const;
+  void arm_dumps();
 
   JobSettings job_settings_;
   std::string name_ = "world";             // of its communicators

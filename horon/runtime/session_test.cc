@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "horon/base/error.h"
@@ -237,6 +240,48 @@ TEST(Session, HasATimelineForEachGeneration) {
       EXPECT_NE(text.find(fmt::format("\"rank\":{}", rank)), std::string::npos) << text;
     }
   }
+}
+
+TEST(Session, WritesTheLastOperationsOnSigusr1AlsoWhileItIsRenewed) {
+  const TempFolder folder;
+  SessionOptions options;
+  options.takes_signals = true;
+  options.job_settings.set("log_level", "off", "test");
+  options.job_settings.set("flight_folder", folder.path(), "test");
+  Session session(Membership{}, 0, options);
+  signal(SIGUSR1, [](int) {});  // for threads of other tests that have not ended
+  {
+    const std::jthread sender([](const std::stop_token& stop) {
+      while (!stop.stop_requested()) kill(getpid(), SIGUSR1);
+    });
+    for (int generation = 1; generation <= 100; ++generation)
+      session.renew(Membership{}, generation);
+  }
+  const std::string path =
+      fmt::format("{}/horon-last-operations.{}.rank0.txt", folder.path(), getpid());
+  std::filesystem::remove(path);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  while (!std::filesystem::exists(path) && !deadline.passed()) {
+    kill(getpid(), SIGUSR1);
+    std::this_thread::sleep_for(Milliseconds(1));
+  }
+  EXPECT_TRUE(std::filesystem::exists(path));
+  signal(SIGUSR1, SIG_DFL);
+}
+
+TEST(Session, SaysNoMoreThanTheLogLevel) {
+  const TempFolder folder;
+  const auto said = [&](const char* level) {
+    SessionOptions options;
+    options.job_settings.set("log_level", level, "test");
+    options.job_settings.set("flight_folder", folder.path(), "test");
+    const Session session(Membership{}, 0, options);
+    testing::internal::CaptureStderr();
+    session.runtime().dump_last();
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said("warn").find("the last operations of this rank are in"), std::string::npos);
+  for (const char* level : {"error", "off"}) EXPECT_EQ(said(level), "");
 }
 
 TEST(Session, HasAStoreAlsoAlone) {

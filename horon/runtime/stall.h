@@ -74,9 +74,9 @@ class StallMonitor {
     std::function<void(const std::vector<int>& ranks)> lost;  // these ranks are silent
   };
   StallMonitor(const Options& options, std::shared_ptr<Store> store, Events events);
-  // Does not block: neither for ranks that were asked nor for a store that does not answer, whose
-  // server may be the lost rank. A thread that still waits for them outlives the monitor, but calls
-  // nothing in `events` any more.
+  // Does not wait for ranks that were asked, and at most a second for a store that does not answer,
+  // whose server may be the lost rank. A thread that still waits for them outlives the monitor, but
+  // calls nothing in `events` any more.
   ~StallMonitor();
   StallMonitor(const StallMonitor&) = delete;
   StallMonitor& operator=(const StallMonitor&) = delete;

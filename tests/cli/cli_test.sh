@@ -65,4 +65,8 @@ assert all(cache.endswith("B") for cache in record["machine"]["caches"]), record
 assert {r["contender"] for r in record["results"]} == {"floor", "shm", "shm_f16", "shm_bf16", "shm_max", "raw_gloo"}
 xml.dom.minidom.parse(sys.argv[1] + "/b.svg")
 PY
+"$horon" bench runtime --quick --bucket-bytes 0 --timeline "$work/t" >"$work/bench"
+for file in t.2.0 t.2.1 t.8.7; do
+  grep -q '"parameter0"' "$work/$file" || fail "$file does not have each tensor alone"
+done
 echo "cli ok"

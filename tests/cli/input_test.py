@@ -220,6 +220,18 @@ class Settings(InputTest):
         self.refuse("info", "--gloo-timeout-seconds", "5", "--timeout", "6s", says=["--gloo-timeout-seconds", "--timeout", "both are timeout"])
         self.assertRegex(self.accept("info", "--knobs", "--gloo_timeout_seconds", "5", "--timeout", "5s"), r"timeout +5s +command line")
 
+    def test_flags_of_run_that_mean_a_setting(self):
+        for one, other in ((["--timeline", "a"], ["--timeline-filename", "b"]),
+                           (["--autotune-file", "a"], ["--autotune-log-file", "b"]),
+                           (["--interface", "lo"], ["--network-interfaces", "eth0"]),
+                           (["--cross-backend", "tcp"], ["--gloo"]),
+                           (["--backend", "shm"], ["--no-hierarchical-allreduce"])):
+            for flags in (one + other, other + one):
+                self.refuse_run(*flags, says=[f"{one[0]} and {other[0]}: both are", "give one of the two"])
+        self.accept("run", "-np", "1", "--timeline", "a", "--timeline-filename", "a", "--gloo", "--cross-backend", "GLOO", "true")
+        out = self.accept("run", "-np", "1", "--autotune", "--autotune-file", "a", "sh", "-c", "echo $HORON_AUTOTUNE_FILE")
+        self.assertEqual(out, "[0] a\n")  # the switch has no file of its own then
+
     def test_settings_of_the_trainer_are_explained_elsewhere(self):
         self.refuse_run("--batch_size", "64", says=["--batch_size", "GLOBAL batch", "after `horon train`"])
         self.refuse_run("--train-url", "x", says=["folder for checkpoints", "after `horon train`"])
@@ -347,6 +359,11 @@ class Others(InputTest):
         for command in ("input", "train"):
             self.refuse("bench", command, "--peers", "nowhere", says=["--peers", "nowhere"])
             self.refuse("bench", command, "--peers", "/bin/sh", "--peer-script", "nowhere", says=["--peer-script", "nowhere"])
+        for flags in (["--backend", "mpi"], ["--backend", "hier", "--cross-backend", "mpi"]):
+            self.refuse("bench", "runtime", *flags, says=[f"{flags[-2]} mpi", "mpirun must start the ranks"])
+        self.refuse("bench", "runtime", says="--backend mpi", env={"HORON_BACKEND": "mpi"})
+        self.refuse("bench", "runtime", "--backend", "self", says="--backend self")
+        self.refuse("bench", "runtime", "--rendezvous", "here:1234", says="--rendezvous")
         self.refuse("bench", "train", "--parts", "/nowhere", says="part 'train' cannot be opened")
 
     def test_what_two_ranks_say_is_said_once(self):

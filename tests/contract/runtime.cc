@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 
 #include "tests/contract/suite.h"
 
@@ -35,14 +38,22 @@ float sum_of_ranks(const Context& context) {
   return static_cast<float>(context.comm.size() * (context.comm.size() - 1)) / 2;
 }
 
+// Other orders in every run; what failed can be run again. The same on all ranks.
+unsigned test_seed(Communicator& comm) {
+  const char* given = std::getenv("HORON_TEST_SEED");
+  std::array<int64_t, 1> seed = {given != nullptr ? std::stol(given) : std::random_device()()};
+  comm.broadcast(view_of(seed), 0, {.name = "seed"});
+  return static_cast<unsigned>(seed[0]);
+}
+
 // Every step in an order of this rank's own; the last steps need no agreement any more.
-void any_order(Context& context) {
+void any_order_of(Context& context, unsigned seed) {
   Runtime runtime(communicator_of_all(context.comm));
   constexpr int kSteps = 8;
   std::vector<TestBuffer> data;
   for (uint64_t i = 0; i < 20; ++i)
     data.emplace_back(context, 1 + 997 * i, DType::kF32, i % 2 == 0);
-  std::mt19937 random(static_cast<unsigned>(context.comm.rank()));
+  std::mt19937 random(seed + static_cast<unsigned>(context.comm.rank()));
   uint64_t control = 0;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<size_t> order(data.size());
@@ -60,6 +71,15 @@ void any_order(Context& context) {
     if (step == kSteps / 2) control = runtime.counters().control_messages;
   }
   expect(runtime.counters().control_messages == control, "repeated steps needed control messages");
+}
+
+void any_order(Context& context) {
+  const unsigned seed = test_seed(context.comm);
+  try {
+    any_order_of(context, seed);
+  } catch (const std::exception& error) {
+    throw std::runtime_error(fmt::format("HORON_TEST_SEED={}: {}", seed, error.what()));
+  }
 }
 
 // Declared tensors: reduced where they are, in every step.

@@ -173,9 +173,15 @@ class Signals(Case):
                 return len(re.findall(r'"name": ?"(?:fc|conv)', file.read()))
         self.assertEqual(sums("a"), 6)  # two a step
         with open(self.at("each"), "w") as file:
-            file.write("bucket-bytes = 0\nfirst_bucket_bytes = 0\n")
+            file.write("bucket-bytes = 0\n")
         self.assertEqual(sums("b", "--config", self.at("each")), 24)  # each of the eight tensors alone
-        self.assertEqual(sums("c", "--fusion_threshold_mb", 0, "--first-bucket-bytes", 0), 24)
+        self.assertEqual(sums("c", "--fusion_threshold_mb", 0), 24)
+
+    def test_settings_of_the_job_reach_a_benchmark(self):
+        plan = {"what": "scaling", "model": "resnet_v1_20", "batch": 4, "rounds": 1, "threads": 1, "out": self.at("out")}
+        finish([HORON, "run", "-np", "2", "--timeline", self.at("t"), "--bucket-bytes", "0", HORON, "bench", "train-rank", json.dumps(plan)])
+        with open(self.at("t.0")) as file:
+            self.assertIn('"fc.weight"', file.read())  # not in a bucket with fc.bias
 
 
 class Lengths(Case):

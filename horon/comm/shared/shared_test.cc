@@ -206,6 +206,5 @@ TEST(Bootstrap, NamesTheRanksThatDoNotCome) {
   }
 }
 
-// Ranks with other settings would choose other ways and wait for each other for ever.
 }  // namespace
 }  // namespace horon::shared
