@@ -25,7 +25,7 @@ struct Check {
 // Sums, averages, minima, ... of all types and many sizes; segments; gathers; broadcasts;
 // transposes.
 std::vector<Check> operation_checks();
-// Every row of the backend's table of algorithms that so many ranks come to.
+// The backend's table of algorithms: as printed, and every row that so many ranks come to.
 std::vector<Check> algorithm_checks();
 // With this row as the override: it is gone by, and gives what it should. Host memory.
 void check_override(Context& context, const AlgorithmRow& row);
