@@ -47,12 +47,15 @@ std::vector<TensorSpec> other_specs(const Replica& replica) {
 
 class FastSync final : public GradientSync {
  public:
-  FastSync(Runtime& runtime, Replica& replica, const Accelerator& place)
+  FastSync(Runtime& runtime, Replica& replica, const Accelerator& place, const NamedOptions& how)
       : runtime_(runtime),
         replica_(replica),
         place_(place),
-        buckets_(runtime, gradient_specs(replica, place.device), other_specs(replica)) {
+        encodes_(!how.codec.empty()),
+        buckets_(runtime, gradient_specs(replica, place.device), other_specs(replica), how) {
     const auto& parameters = replica.parameters();
+    for (const ModelArray& one : parameters)  // a codec that cannot be is an error now
+      runtime.declared_spec(one.name, {nullptr, one.count, DType::kF32, place.device}, how);
     for (size_t i = 0; i < parameters.size(); ++i)
       slices_.push_back({parameters[i].name, parameters[i].data,
                          static_cast<const float*>(buckets_.view(i).data), parameters[i].count,
@@ -71,6 +74,7 @@ class FastSync final : public GradientSync {
     flaws_.clear();
     taken_.assign(buckets_.size(), 0);
     passes_ = plan.passes.size();
+    step_ = plan.step;
     score_ = {};
     planned_ = mine_ = 0;
     for (const StepPlan::Pass& pass : plan.passes) planned_ += static_cast<double>(pass.samples);
@@ -130,16 +134,26 @@ class FastSync final : public GradientSync {
     mended = mended_before_;
   }
 
+  bool keeps_codec_state() const override { return encodes_; }
+  std::vector<CodecStates> save_codec_states() override {
+    return gather_codec_states(runtime_.world(), runtime_.save_codec_state());
+  }
+  void restore_codec_states(std::span<const CodecStates> kept) override {
+    runtime_.restore_codec_state(scatter_codec_states(runtime_.world(), kept));
+  }
+
  private:
   // A lone rank on a GPU reduces nothing, so it need not wait for the device.
-  bool shares() const { return place_.is_cpu() || runtime_.size() > 1; }
+  bool shares() const { return place_.is_cpu() || runtime_.size() > 1 || encodes_; }
   bool shares_statistics() const { return has_statistics_ && shares(); }
 
   // The host runs ahead of the GPU: the reducing thread waits until the gradient is computed.
   void submit(size_t i) {
     if (!shares()) return;
-    if (place_.is_cpu()) return buckets_.submit(i);
-    buckets_.submit(i, [math = place_.math, mark = place_.math->mark()] { math->wait(mark); });
+    const std::optional<uint64_t> step = encodes_ ? std::optional(step_) : std::nullopt;
+    if (place_.is_cpu()) return buckets_.submit(i, {}, step);
+    buckets_.submit(
+        i, [math = place_.math, mark = place_.math->mark()] { math->wait(mark); }, step);
   }
 
   // Zeroes the gradients of parameters that the loss did not use (all, on a rank without samples).
@@ -188,6 +202,7 @@ class FastSync final : public GradientSync {
   Runtime& runtime_;
   Replica& replica_;
   Accelerator place_;
+  bool encodes_;
   GradientBuckets buckets_;
   bool has_statistics_ = false;
   OwnedBuffer flaw_counts_;  // on the device, of each parameter
@@ -195,6 +210,7 @@ class FastSync final : public GradientSync {
   // State of the current step.
   uint64_t mended_before_ = 0;
   size_t passes_ = 0;
+  uint64_t step_ = 0;
   bool is_last_ = false;        // pass
   double planned_ = 0;          // samples of all ranks
   double mine_ = 0;             // samples of this rank
@@ -206,8 +222,10 @@ class FastSync final : public GradientSync {
 }  // namespace
 
 std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
-                                             const Accelerator& place) {
-  return std::make_unique<FastSync>(runtime, replica, place);
+                                             const Accelerator& place, const std::string& codec) {
+  NamedOptions how;
+  if (codec != "none") how.codec = codec;
+  return std::make_unique<FastSync>(runtime, replica, place, how);
 }
 
 }  // namespace horon::train
