@@ -5,7 +5,7 @@
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
-TSAN_TESTS := base_test net_test file_test data_test launch_test codec_test runtime_test device_test comm_test bench_test contract_local_test contract_store_test
+TSAN_TESTS := base_test net_test file_test data_test launch_test codec_test runtime_test device_test comm_test train_core_test bench_test contract_local_test contract_store_test
 CTEST := ctest --output-on-failure --no-tests=error
 
 help: ## this list

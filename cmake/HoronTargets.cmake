@@ -1,5 +1,5 @@
 # One folder = one library = one line in the dependency table.
-# horon_library(comm SRCS ... DEPS base device net LIBS <outside libraries> TESTS a_test.cc ...)
+# horon_library(comm SRCS ... DEPS base device net LIBS <outside libraries> TESTS a_test.cc ... OPENS gloo)
 # INTERNAL: of our programs alone, not installed.
 
 # -Wno-restrict: GCC 12 warns of overlaps that cannot be when a literal is put before a std::string.
@@ -23,7 +23,7 @@ else()
 endif()
 
 function(horon_library name)
-  cmake_parse_arguments(arg "INTERNAL" "" "SRCS;DEPS;LIBS;TESTS" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL" "" "SRCS;DEPS;LIBS;TESTS;OPENS" ${ARGN})
   add_library(horon_${name} STATIC ${arg_SRCS})
   add_library(horon::${name} ALIAS horon_${name})
   set_target_properties(horon_${name} PROPERTIES EXPORT_NAME ${name})
@@ -38,7 +38,7 @@ function(horon_library name)
     set_property(GLOBAL APPEND PROPERTY HORON_LIBRARIES horon_${name})
   endif()
   if(HORON_BUILD_TESTS AND arg_TESTS)
-    horon_test(${name}_test SRCS ${arg_TESTS} DEPS ${name})
+    horon_test(${name}_test SRCS ${arg_TESTS} DEPS ${name} OPENS ${arg_OPENS})
   endif()
 endfunction()
 
@@ -53,9 +53,10 @@ function(horon_part name)
   set_property(GLOBAL APPEND PROPERTY HORON_PARTS horon_${name})
 endfunction()
 
-# One test program; each TEST in it becomes a ctest entry.
+# One test program; each TEST in it becomes a ctest entry. OPENS: parts that it opens by name, built before it where they
+# can be built at all.
 function(horon_test name)
-  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SRCS;DEPS;LIBS;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SRCS;DEPS;LIBS;PROPERTIES;OPENS" ${ARGN})
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
   endif()
@@ -66,6 +67,11 @@ function(horon_test name)
   list(TRANSFORM arg_DEPS PREPEND horon_)
   target_link_libraries(${name} PRIVATE horon_options ${arg_DEPS} ${arg_LIBS} GTest::gtest GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  foreach(part IN LISTS arg_OPENS)
+    if(TARGET horon_${part})
+      add_dependencies(${name} horon_${part})
+    endif()
+  endforeach()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} ${arg_PROPERTIES})
 endfunction()

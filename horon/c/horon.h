@@ -66,7 +66,8 @@ HORON_C_API int horon_local_rank(horon_session* session);
 HORON_C_API int horon_local_size(horon_session* session);
 HORON_C_API int horon_cross_rank(horon_session* session);
 HORON_C_API int horon_cross_size(horon_session* session);
-/* How many times the ranks of this session have reconnected; initially 0. */
+/* The number of times that the ranks of this session have reconnected. Always 0 so far: these
+ * functions cannot make them reconnect yet. */
 HORON_C_API int horon_generation(horon_session* session);
 
 HORON_C_API const char* horon_version(void);

@@ -58,6 +58,7 @@ struct Moment {
   Screen& screen;
   uint64_t total_steps;
   std::string resume_command = {};  // for users
+  GradientSync* sync = nullptr;     // how gradients are shared; null: not known
 
   double epoch = 0;         // passes over the data, with a fraction
   double rate = 0;          // learning rate of the step; on_step_begin may set it

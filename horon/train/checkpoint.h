@@ -31,8 +31,8 @@ struct Snapshot {
   double best_accuracy = 0;
   uint64_t optimizer_steps = 0;  // updates made; fewer than `step` if some were skipped
   DataMark data = {};
-  // Codec state by rank and tensor: from gather_codec_states(), given to any number of ranks by
-  // scatter_codec_states() (runtime/codec_state.h). Empty: codecs keep nothing.
+  // Codec state by rank and tensor: from GradientSync::save_codec_states(), given to any number of
+  // ranks by restore_codec_states(). Empty: codecs keep nothing.
   std::vector<std::map<std::string, std::string>> codec_states = {};
 };
 

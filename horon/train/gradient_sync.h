@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct StepPlan {
     uint64_t samples = 0;       // of the whole batch, on all ranks
   };
   std::vector<Pass> passes;
+  uint64_t step = 0;  // optimizer steps taken before this one; for codecs
 
   // Sums of losses are divided by this, so that gradients are averages over all samples.
   double divisor(size_t pass) const {
@@ -92,22 +94,32 @@ class GradientSync {
   // Updates the parameters with the gradients. Override it to update elsewhere.
   virtual void update(Optimizer& optimizer, double rate) { optimizer.step(slices(), rate); }
 
+  // Whether a codec may keep state from step to step; the same on all ranks. If so, all ranks call
+  // the two functions below, between steps: save gives each rank's state on rank 0, restore deals
+  // what rank 0 passes (codec_state.h).
+  virtual bool keeps_codec_state() const { return false; }
+  virtual std::vector<CodecStates> save_codec_states() { return {}; }
+  virtual void restore_codec_states(std::span<const CodecStates>) {}
+
   // Gradients that never became ready (the parameter was not used) and were taken as zero.
   uint64_t mended = 0;
 };
 
 // Reduces buckets while the backward pass still runs; the same bits from run to run. Autograd owns
 // a gradient until the hook copies it into its bucket, which was measured faster than views of the
-// bucket. At most one shard per rank and pass.
+// bucket. At most one shard per rank and pass. `codec` compresses gradients (codec/codec.h); empty:
+// f32. UsageError for an unknown one.
 std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
-                                             const Accelerator& accelerator = {});
+                                             const Accelerator& accelerator = {},
+                                             const std::string& codec = {});
 // Sums logical shards with the canonical tree: the same bits on any number of ranks.
 std::unique_ptr<GradientSync> make_exact_sync(Runtime& runtime, Replica& replica, uint64_t shards,
                                               const Accelerator& accelerator = {});
-// The kind that the settings name. If they ask for it, the replica takes batch norm's statistics
-// over these ranks. After the ranks have reconnected, make another one: replica, optimizer and
-// their counts remain, the slices change.
+// The kind that the settings name; a codec is a UsageError with exact. If they ask for it, the
+// replica takes batch norm's statistics over these ranks. After the ranks have reconnected, make
+// another one: replica, optimizer and their counts remain, the slices change.
 std::unique_ptr<GradientSync> make_sync(const TrainConfig& config, Runtime& runtime,
-                                        Replica& replica, const Accelerator& accelerator = {});
+                                        Replica& replica, const Accelerator& accelerator = {},
+                                        const std::string& codec = {});
 
 }  // namespace horon::train

@@ -47,12 +47,16 @@ std::vector<TensorSpec> other_specs(const Replica& replica) {
 
 class FastSync final : public GradientSync {
  public:
-  FastSync(Runtime& runtime, Replica& replica, const Accelerator& accelerator)
+  FastSync(Runtime& runtime, Replica& replica, const Accelerator& accelerator,
+           const NamedOptions& how)
       : runtime_(runtime),
         replica_(replica),
         accelerator_(accelerator),
-        buckets_(runtime, gradient_specs(replica, accelerator.device), other_specs(replica)) {
+        encodes_(!how.codec.empty()),
+        buckets_(runtime, gradient_specs(replica, accelerator.device), other_specs(replica), how) {
     const auto& parameters = replica.parameters();
+    for (const ModelArray& one : parameters)  // a codec that cannot be is an error now
+      runtime.declared_spec(one.name, {nullptr, one.count, DType::kF32, accelerator.device}, how);
     for (size_t i = 0; i < parameters.size(); ++i)
       slices_.push_back({parameters[i].name, parameters[i].data,
                          static_cast<const float*>(buckets_.view(i).data), parameters[i].count,
@@ -72,6 +76,7 @@ class FastSync final : public GradientSync {
     flaws_.clear();
     taken_.assign(buckets_.size(), 0);
     passes_ = plan.passes.size();
+    step_ = plan.step;
     score_ = {};
     planned_ = mine_ = 0;
     for (const StepPlan::Pass& pass : plan.passes) planned_ += static_cast<double>(pass.samples);
@@ -132,17 +137,27 @@ class FastSync final : public GradientSync {
     mended = mended_before_;
   }
 
+  bool keeps_codec_state() const override { return encodes_; }
+  std::vector<CodecStates> save_codec_states() override {
+    return gather_codec_states(runtime_.world(), runtime_.save_codec_state());
+  }
+  void restore_codec_states(std::span<const CodecStates> kept) override {
+    runtime_.restore_codec_state(scatter_codec_states(runtime_.world(), kept));
+  }
+
  private:
   // A lone rank on a GPU reduces nothing, so it need not wait for the device.
-  bool shares() const { return accelerator_.is_cpu() || runtime_.size() > 1; }
+  bool shares() const { return accelerator_.is_cpu() || runtime_.size() > 1 || encodes_; }
   bool shares_statistics() const { return has_statistics_ && shares(); }
 
   // The host runs ahead of the GPU: the reducing thread waits until the gradient is computed.
   void submit(size_t i) {
     if (!shares()) return;
-    if (accelerator_.is_cpu()) return buckets_.submit(i);
+    const std::optional<uint64_t> step = encodes_ ? std::optional(step_) : std::nullopt;
+    if (accelerator_.is_cpu()) return buckets_.submit(i, {}, step);
     buckets_.submit(
-        i, [math = accelerator_.math, mark = accelerator_.math->mark()] { math->wait(mark); });
+        i, [math = accelerator_.math, mark = accelerator_.math->mark()] { math->wait(mark); },
+        step);
   }
 
   // Zeroes the gradients of parameters that the loss did not use (all, on a rank without samples).
@@ -192,6 +207,7 @@ class FastSync final : public GradientSync {
   Runtime& runtime_;
   Replica& replica_;
   Accelerator accelerator_;
+  bool encodes_;
   GradientBuckets buckets_;
   bool has_statistics_ = false;
   OwnedBuffer flaw_counts_;  // on the device, of each parameter
@@ -199,6 +215,7 @@ class FastSync final : public GradientSync {
   // State of the current step.
   uint64_t mended_before_ = 0;
   size_t passes_ = 0;
+  uint64_t step_ = 0;
   bool is_last_ = false;        // pass
   double planned_ = 0;          // samples of all ranks
   double mine_ = 0;             // samples of this rank
@@ -210,8 +227,11 @@ class FastSync final : public GradientSync {
 }  // namespace
 
 std::unique_ptr<GradientSync> make_fast_sync(Runtime& runtime, Replica& replica,
-                                             const Accelerator& accelerator) {
-  return std::make_unique<FastSync>(runtime, replica, accelerator);
+                                             const Accelerator& accelerator,
+                                             const std::string& codec) {
+  NamedOptions how;
+  if (codec != "none") how.codec = codec;
+  return std::make_unique<FastSync>(runtime, replica, accelerator, how);
 }
 
 }  // namespace horon::train

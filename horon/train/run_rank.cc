@@ -59,6 +59,7 @@ class TrainingRun {
         job_.program.empty()
             ? "horon train --model_dir " + quote_for_shell(config_.model_dir)
             : fmt::format("{} (its model_dir is '{}')", job_.program, config_.model_dir);
+    moment.sync = sync_.get();
     make_callbacks();
     for (const auto& one : callbacks_) {
       moment.epoch = epoch_of(state_.position);  // callbacks may receive it from rank 0
@@ -150,7 +151,8 @@ class TrainingRun {
     replica_.emplace(config_, data_.shape, options);
     if (options.model && config_.model == TrainConfig{}.model)
       config_.model = replica_->type_name();  // the program's own name is kept
-    sync_ = make_sync(config_, runtime_, *replica_, job_.accelerator);
+    const std::string codec = job_.ingredients != nullptr ? job_.ingredients->codec : "";
+    sync_ = make_sync(config_, runtime_, *replica_, job_.accelerator, codec);
     const bool own = job_.ingredients != nullptr && job_.ingredients->optimizer;
     optimizer_ = own ? job_.ingredients->optimizer(sync_->slices(), job_.accelerator)
                      : make_optimizer(config_, sync_->slices(), job_.accelerator);
@@ -212,12 +214,17 @@ class TrainingRun {
         state_.step > 0 ? fmt::format("resuming after step {}\n", state_.step) : "");
   }
 
-  // Rank 0 looks for a checkpoint, which callbacks send to the others, and takes the folder.
+  // Rank 0 looks for a checkpoint, which callbacks send to the others, except what codecs kept, and
+  // takes the folder.
   void begin(Screen& screen) {
     std::string failure;
+    std::vector<CodecStates> codec_states;
     if (rank_ == 0) {
       try {
-        if (const auto found = find_checkpoint()) take(*found);
+        if (const auto found = find_checkpoint()) {
+          take(*found);
+          codec_states = found->codec_states;
+        }
         if (!job_.only_evaluates) prepare_folder(screen);
       } catch (const Error& error) {
         failure = static_cast<char>(error.exit_code()) + std::string(error.what());
@@ -226,6 +233,8 @@ class TrainingRun {
     failure = broadcast_text(runtime_.world(), failure);
     if (!failure.empty()) throw Error(failure.substr(1), static_cast<ExitCode>(failure[0]));
     config_.model_dir = broadcast_text(runtime_.world(), config_.model_dir);
+    if (sync_->keeps_codec_state() && !job_.only_evaluates)
+      sync_->restore_codec_states(codec_states);
   }
 
   // Restore priority: model_dir, then checkpoint_path, then a fresh start.
@@ -267,6 +276,8 @@ class TrainingRun {
   std::vector<std::string> changes_since(const Snapshot& snapshot) const {
     auto changed = differences(config_, snapshot.config);
     if (job_.only_evaluates) return changed;
+    if (!snapshot.codec_states.empty() && !sync_->keeps_codec_state())
+      changed.push_back("codec: none, there was one");
     // Stages may be appended to those that the run has finished.
     const bool both = has_stages(config_) && has_stages(snapshot.config);
     if (both &&

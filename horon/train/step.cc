@@ -98,6 +98,7 @@ TrainStep::Input TrainStep::load(int rank, int ranks) {
     input.after = batch->after;
     input.batches.push_back(*std::move(batch));
   }
+  input.plan.step = parts_.state.step;
   for (const Batch& batch : input.batches) input.plan.passes.push_back(pass_of(batch, rank, ranks));
   return input;
 }

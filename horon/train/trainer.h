@@ -28,6 +28,9 @@ struct Ingredients {
   ModelMaker model;  // model/model.h
   OptimizerMaker optimizer;
   std::vector<CallbackMaker> callbacks;
+  // Compresses gradients on the wire (codec/codec.h), e.g. "fp16+feedback"; empty: f32. What it
+  // keeps is part of the checkpoints. The same on all ranks; not with the exact reduction.
+  std::string codec = {};
 };
 
 // Trains a network on all ranks of the job that started this process (`horon run`, mpirun, srun,

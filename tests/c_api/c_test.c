@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -345,6 +346,39 @@ static void from_the_future(void) {
   CHECK(horon_wait(NULL, ALL_REDUCE("later", data, 1, HORON_F32, &later.options)) == 0 && data[0] == 3);
 }
 
+/* A program that was built with an earlier header: what lies behind its structs is neither read nor written. */
+static void from_the_past(void) {
+  horon_options options = options_of(HORON_MAX);
+  options.size = offsetof(horon_options, prescale);
+  options.prescale = 10;
+  options.codec = "no such codec";
+  float data[1] = {3};
+  CHECK(horon_wait(NULL, ALL_REDUCE("earlier", data, 1, HORON_F32, &options)) == 0 && data[0] == 3);
+
+  horon_buffer buffer = buffer_of(data, 1, HORON_F32);
+  buffer.size = offsetof(horon_buffer, device);
+  buffer.device = 99;
+  CHECK(horon_wait(NULL, horon_all_reduce(NULL, "earlier", NULL, &buffer, &options)) == 0 && data[0] == 3);
+
+  horon_counters counters = {offsetof(horon_counters, collectives), HORON_VERSION, 0, 99, 99, 99, 99};
+  CHECK(horon_read_counters(NULL, &counters) == 0);
+  CHECK(counters.operations > 0 && counters.collectives == 99 && counters.bytes_copied == 99);
+}
+
+/* Every struct has a size and a version; with these two alone all else is the default. */
+static void size_and_version(void) {
+  horon_options options = options_of(HORON_MAX);
+  float data[1] = {3};
+  options.size = offsetof(horon_options, op);
+  CHECK(horon_wait(NULL, ALL_REDUCE("head", data, 1, HORON_F32, &options)) == 0 && data[0] == 6);
+  options.size -= 1;
+  CHECK(ALL_REDUCE("short", data, 1, HORON_F32, &options) == -2 && horon_last_error_kind() == HORON_USAGE_ERROR);
+  CHECK(strstr(horon_last_error(), "horon_options: its size or version") != NULL);
+  horon_counters counters = {offsetof(horon_counters, operations) - 1, HORON_VERSION, 99, 0, 0, 0, 0};
+  CHECK(horon_read_counters(NULL, &counters) == 2 && counters.operations == 99);
+  CHECK(strstr(horon_last_error(), "horon_counters: its size or version") != NULL);
+}
+
 /* Two beside the default one. */
 static void sessions(int rank) {
   const char* settings[] = {"bucket_bytes", "1MB", NULL};
@@ -387,6 +421,8 @@ int main(void) {
     declared();
     questions(rank);
     from_the_future();
+    from_the_past();
+    size_and_version();
     sessions(rank);
     errors_and_sets(rank);
     CHECK(horon_shutdown() == 0);

@@ -1,10 +1,14 @@
-// Every row that the backend published is gone by, and every algorithm gives what it should.
+// Every row that the backend published is printed and gone by, and every algorithm gives what it
+// should.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
+#include "horon/base/text.h"
 #include "horon/comm/engine/select.h"
+#include "horon/comm/start/backends.h"
 #include "tests/contract/suite.h"
 #include "tests/support/reference.h"
 
@@ -137,9 +141,36 @@ void every_row(Context& context) {
   }
 }
 
+// The rows that `horon info --algorithms` prints for it. "hier(shm+tcp)" is printed as hier, and
+// "nccl(shm)" as nccl, besides shm.
+std::vector<AlgorithmRow> printed_rows(const std::string& backend) {
+  const std::string name = backend.substr(0, backend.find('('));
+  std::vector<AlgorithmRow> rows;
+  for (const Published& one : published_algorithms(JobSettings())) {
+    const auto names = split(one.backends, ',');
+    if (std::find(names.begin(), names.end(), name) != names.end()) rows = one.rows;
+  }
+  if (name != "nccl") return rows;
+  const std::string inner = backend.substr(name.size() + 1, backend.size() - name.size() - 2);
+  for (const AlgorithmRow& row : printed_rows(inner)) rows.push_back(row);
+  return rows;
+}
+
+void rows_as_printed(Context& context) {
+  const auto text = [](std::vector<AlgorithmRow> rows) {
+    const std::vector<Published> one = {{"", "", AlgorithmTable(std::move(rows)).rows()}};
+    return print_algorithms(one);
+  };
+  const std::string printed = text(printed_rows(context.comm.backend()));
+  const std::string used = text(context.comm.algorithms());
+  expect(printed == used, fmt::format("printed:\n{}used:\n{}", printed, used));
+}
+
 }  // namespace
 
-std::vector<Check> algorithm_checks() { return {{"every_row", every_row}}; }
+std::vector<Check> algorithm_checks() {
+  return {{"rows_as_printed", rows_as_printed}, {"every_row", every_row}};
+}
 
 void check_override(Context& context, const AlgorithmRow& row) {
   const Probe probe{row.kind, 4096, true, false, DType::kF32, row.reduction};

@@ -25,7 +25,8 @@ struct Check {
 // Sums, averages, minima, ... of all types and many sizes; segments; gathers; broadcasts;
 // transposes.
 std::vector<Check> operation_checks();
-// Every row of the backend's table of algorithms that applies to this number of ranks.
+// The backend's table of algorithms: as printed, and every row that applies to this number of
+// ranks.
 std::vector<Check> algorithm_checks();
 // With this row as the override: it is used and gives the expected results. Host memory.
 void check_override(Context& context, const AlgorithmRow& row);

@@ -206,6 +206,53 @@ TEST(Trainer, ResumesAnOptimizerThatSkipsSteps) {
   EXPECT_EQ(pack_safetensors(resumed.optimizer), pack_safetensors(straight.optimizer));
 }
 
+// What a codec has not sent yet is not lost: what was resumed goes the same way as what was not.
+TEST(Trainer, ResumesWithTheStateOfItsCodec) {
+  const auto train = [](const Folder& folder, int ranks, uint64_t stop, const std::string& codec) {
+    TrainConfig config = small_config(folder);
+    config.max_number_of_steps = stop;
+    config.save_checkpoints_secs = 0.001;  // each rank has a clock, one of them counts
+    Ingredients ingredients;
+    ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
+    ingredients.codec = codec;
+    return CheckpointStore::load(train_on(ranks, config, ingredients).checkpoint);
+  };
+  const Folder one;
+  const Snapshot straight = train(one, 3, 13, "fp16+feedback");
+  const Folder two;
+  train(two, 3, 5, "fp16+feedback");
+  const Snapshot resumed = train(two, 3, 13, "fp16+feedback");
+  ASSERT_EQ(straight.codec_states.size(), 3U);
+  EXPECT_EQ(straight.codec_states[2].size(), 2U);  // weight, bias
+  EXPECT_NE(straight.codec_states[0], straight.codec_states[2]);
+  EXPECT_EQ(resumed.codec_states, straight.codec_states);
+  EXPECT_EQ(pack_safetensors(resumed.model), pack_safetensors(straight.model));
+  EXPECT_EQ(train(two, 2, 15, "fp16+feedback").codec_states.size(), 2U);
+}
+
+TEST(Trainer, RefusesCodecsThatCannotBe) {
+  const auto error_of = [](const Folder& folder, Reduction reduction, const std::string& codec) {
+    TrainConfig config = small_config(folder);
+    config.max_number_of_steps = 2;
+    config.reduction = reduction;
+    Ingredients ingredients;
+    ingredients.model = [](const ModelShape& shape) { return std::make_shared<Tiny>(shape); };
+    ingredients.codec = codec;
+    Session session(std::move(make_local_world(1)[0]));
+    try {
+      run_rank({config, session, {}, false, 1, {}, &ingredients});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const Folder folder;
+  EXPECT_NE(error_of(folder, Reduction::kFast, "zip").find("zip"), std::string::npos);
+  EXPECT_NE(error_of(folder, Reduction::kExact, "fp16").find("exact"), std::string::npos);
+  EXPECT_EQ(error_of(folder, Reduction::kFast, "fp16+feedback"), "");
+  EXPECT_NE(error_of(folder, Reduction::kFast, "").find("codec: none"), std::string::npos);
+}
+
 // Whatever the image: class 0 first, 1 next, and so on. What is right then is known by counting.
 struct Fixed final : Model {
   torch::Tensor weight;

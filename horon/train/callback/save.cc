@@ -1,6 +1,7 @@
 // Callbacks that keep what was learned.
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -22,8 +23,11 @@ class SaveCheckpoints final : public Callback {
   }
   void on_boundary(Moment& moment) override {
     moment.saved.clear();
-    if (!store_ || !(moment.is_last || is_due(moment))) return;
-    save(moment);
+    const bool collects = moment.sync != nullptr && moment.sync->keeps_codec_state();
+    if (!(collects ? is_due_for_all(moment) : store_ && is_due(moment))) return;
+    auto codec_states = collects ? moment.sync->save_codec_states() : std::vector<CodecStates>();
+    if (!store_) return;
+    save(moment, std::move(codec_states));
     saved_ = moment.state.step;
     moment.saved = store_->path_of(saved_);
     since_.restart();
@@ -38,6 +42,7 @@ class SaveCheckpoints final : public Callback {
   bool is_due(const Moment& moment) const {
     const TrainConfig& config = moment.config;
     const uint64_t epoch = moment.state.position.epoch;
+    if (moment.is_last) return true;
     if (config.save_checkpoints_steps > 0 && moment.state.step % config.save_checkpoints_steps == 0)
       return true;
     if (config.save_checkpoints_secs > 0 && since_.seconds() >= config.save_checkpoints_secs)
@@ -46,11 +51,20 @@ class SaveCheckpoints final : public Callback {
            epoch % config.save_checkpoints_epochs == 0;
   }
 
+  // Only clocks differ; rank 0's counts.
+  bool is_due_for_all(const Moment& moment) const {
+    std::array<uint8_t, 1> due = {is_due(moment) ? uint8_t{1} : uint8_t{0}};
+    if (moment.config.save_checkpoints_secs > 0)
+      moment.world.broadcast(view_of(due), 0, {.name = "checkpoint is due", .timeout = kNoLimit});
+    return due[0] != 0;
+  }
+
   // A full disk does not end the training; three failures in a row do. Whether a checkpoint
   // was written is known when the next one is due.
-  void save(Moment& moment) {
+  void save(Moment& moment, std::vector<CodecStates> codec_states) {
     wait(moment, false);
     Snapshot snapshot = take_snapshot(moment.state, moment.trainee, moment.config, moment.ranks);
+    snapshot.codec_states = std::move(codec_states);
     check_finite(snapshot, moment.trainee.replica);
     store_->save_later(std::move(snapshot));
     if (moment.is_last) wait(moment, true);
