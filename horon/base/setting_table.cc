@@ -31,11 +31,11 @@ constexpr std::array kSettings = {
             "all_reduce=inline all_reduce=in_place all_reduce=windows all_reduce=one_shot "
             "all_reduce=two_shot all_reduce=two_level all_reduce=flat all_reduce=native "
             "reduce_scatter=inline reduce_scatter=in_place reduce_scatter=windows "
-            "reduce_scatter=one_shot reduce_scatter=two_level reduce_scatter=flat "
+            "reduce_scatter=one_shot reduce_scatter=two_level "
             "all_gather=inline all_gather=in_place all_gather=windows all_gather=one_shot "
-            "all_gather=two_level all_gather=flat all_gather=native "
+            "all_gather=two_level all_gather=native "
             "broadcast=inline broadcast=in_place broadcast=windows broadcast=tree "
-            "broadcast=scatter broadcast=two_level broadcast=flat broadcast=native "
+            "broadcast=scatter broadcast=two_level broadcast=native "
             "all_to_all=in_place all_to_all=windows all_to_all=one_shot all_to_all=two_level "
             "all_to_all=flat",
             "", "", kMayChange, kSame},

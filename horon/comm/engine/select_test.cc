@@ -67,16 +67,20 @@ TEST(Select, SharedMemoryChoosesByReachability) {
   EXPECT_EQ(choice("self", {.kind = OpKind::kAllToAll, .reachable = true}), "in_place");
 }
 
-TEST(Select, TwoLevelsOnlyWhereTheyRoundAsOne) {
-  const uint64_t bytes = 1U << 20;
-  EXPECT_EQ(choice("hier", {.bytes = bytes}), "two_level");
-  EXPECT_EQ(choice("hier", {.bytes = 4 * kKb}), "flat");
-  EXPECT_EQ(choice("hier", {.dtype = DType::kBF16, .bytes = bytes}), "flat");
-  EXPECT_EQ(choice("hier", {.dtype = DType::kI32, .bytes = bytes}), "two_level");
-  EXPECT_EQ(choice("hier", {.dtype = DType::kI32, .op = ReduceOp::kAverage, .bytes = bytes}),
-            "flat");
-  EXPECT_EQ(choice("hier", {.bytes = bytes, .everybody = false}), "flat");
-  EXPECT_EQ(choice("hier", {.kind = OpKind::kBroadcast, .everybody = false}), "flat");
+TEST(Select, BetweenHostsOnlySmallSumsAndHugeTransposesAreFlat) {
+  using enum OpKind;
+  for (const OpKind kind : {kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll}) {
+    for (const bool everybody : {true, false}) {
+      EXPECT_EQ(choice("hier", {.kind = kind, .bytes = 1U << 20, .everybody = everybody}),
+                "two_level")
+          << name_of(kind);
+    }
+  }
+  EXPECT_EQ(choice("hier", {.reduction = Reduction::kExact, .bytes = 1U << 20}), "two_level");
+  EXPECT_EQ(choice("hier", {.dtype = DType::kBF16, .bytes = 1U << 20}), "two_level");
+  EXPECT_EQ(choice("hier", {.bytes = 4 * kKb, .ranks = 8}), "flat");
+  EXPECT_EQ(choice("hier", {.bytes = 4 * kKb, .ranks = 9}), "two_level");
+  EXPECT_EQ(choice("hier", {.kind = kAllToAll, .bytes = 1U << 30}), "flat");
 }
 
 TEST(Select, NcclHasWhatItDoesAsDocumented) {

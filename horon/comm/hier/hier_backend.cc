@@ -87,22 +87,6 @@ class HierChannel final : public Channel {
       flat().all_reduce(flat_round(round, OpKind::kAllReduce), data, op);
     });
   }
-  void reduce_scatter(const Round& round, BufferView in, BufferView out,
-                      std::span<const uint64_t> offsets, ReduceOp op) override {
-    guarded([&] {
-      if (round.algorithm == Algorithm::kTwoLevel)
-        return levels(round).reduce_scatter(round, in, out, offsets, op);
-      flat().reduce_scatter(flat_round(round, OpKind::kReduceScatter), in, out, offsets, op);
-    });
-  }
-  void all_gather(const Round& round, BufferView in, BufferView out,
-                  std::span<const uint64_t> offsets) override {
-    guarded([&] {
-      if (round.algorithm == Algorithm::kTwoLevel)
-        return levels(round).all_gather(round, in, out, offsets);
-      flat().all_gather(flat_round(round, OpKind::kAllGather), in, out, offsets);
-    });
-  }
   void all_to_all(const Round& round, BufferView in, BufferView out,
                   const std::vector<std::vector<uint64_t>>& sends) override {
     guarded([&] {
@@ -111,18 +95,21 @@ class HierChannel final : public Channel {
       flat().all_to_all(flat_round(round, OpKind::kAllToAll), in, out, sends);
     });
   }
-  void reduce_tree(const Round& round, const TreeCall& call) override {
+  void reduce_scatter(const Round& round, BufferView in, BufferView out,
+                      std::span<const uint64_t> offsets, ReduceOp op) override {
     guarded([&] {
-      if (round.algorithm == Algorithm::kTwoLevel) return levels(round).reduce_tree(round, call);
-      flat().reduce_tree(flat_round(round, OpKind::kAllReduce, Reduction::kExact), call);
+      two_levels(round, OpKind::kReduceScatter).reduce_scatter(round, in, out, offsets, op);
     });
   }
+  void all_gather(const Round& round, BufferView in, BufferView out,
+                  std::span<const uint64_t> offsets) override {
+    guarded([&] { two_levels(round, OpKind::kAllGather).all_gather(round, in, out, offsets); });
+  }
+  void reduce_tree(const Round& round, const TreeCall& call) override {
+    guarded([&] { two_levels(round, OpKind::kAllReduce).reduce_tree(round, call); });
+  }
   void broadcast(const Round& round, BufferView data, int root) override {
-    guarded([&] {
-      if (round.algorithm == Algorithm::kTwoLevel)
-        return levels(round).broadcast(round, data, root);
-      flat().broadcast(flat_round(round, OpKind::kBroadcast), data, root);
-    });
+    guarded([&] { two_levels(round, OpKind::kBroadcast).broadcast(round, data, root); });
   }
 
  private:
@@ -177,6 +164,11 @@ class HierChannel final : public Channel {
     return *some_;
   }
 
+  hier::Levels& two_levels(const Round& round, OpKind kind) {
+    if (round.algorithm != Algorithm::kTwoLevel) refuse(round, kind);
+    return levels(round);
+  }
+
   // Between all ranks, hosts or not. Opened with the first operation that needs it, the same on
   // all.
   P2pChannel& flat() {
@@ -185,9 +177,9 @@ class HierChannel final : public Channel {
     return *flat_;
   }
   // The same round there.
-  Round flat_round(const Round& round, OpKind kind, Reduction reduction = Reduction::kFast) const {
+  Round flat_round(const Round& round, OpKind kind) const {
     if (round.algorithm != Algorithm::kFlat) refuse(round, kind);
-    Situation situation{.kind = kind, .reduction = reduction};
+    Situation situation{.kind = kind};
     situation.ranks = static_cast<int>(round.active.size());
     for (int member : round.active) {
       const Header& header = round.headers[member];
@@ -279,12 +271,12 @@ std::vector<AlgorithmRow> hier_algorithms() {
     };
     const bool is_sum = kind == kAllReduce && reduction == Reduction::kFast;
     if (kind != kAllToAll) put(kInline, &kFitsHeader, kSmall, kAnyRanks);
-    // The smallest ones of a group have always been summed in two levels.
+    // The smallest sums of a group have always been made in two levels.
     if (is_sum) put(kTwoLevel, nullptr, kSmall, kAnyRanks);
     if (is_sum) put(kFlat, nullptr, 16U << 10, 8);
-    // Packed in between: memory that large arrays should not need.
+    // Data of an all_to_all is packed in between, which large arrays should not need memory for.
     put(kTwoLevel, nullptr, kind == kAllToAll ? 256U << 20 : kAnyBytes, kAnyRanks);
-    put(kFlat, nullptr, kAnyBytes, kAnyRanks);
+    if (kind == kAllToAll) put(kFlat, nullptr, kAnyBytes, kAnyRanks);
   };
   add(kAllReduce);
   add(kAllReduce, Reduction::kExact);
