@@ -221,7 +221,7 @@ TEST(Pipelines, BadRecordsStopItOrAreCounted) {
     const std::string text = error.what();
     EXPECT_NE(text.find("train.tfrecords, record"), std::string::npos) << text;
     EXPECT_NE(text.find("at offset"), std::string::npos) << text;
-    EXPECT_NE(text.find("--max-corrupt-records"), std::string::npos) << text;
+    EXPECT_NE(text.find("--max_corrupt_records"), std::string::npos) << text;
   }
   options.max_corrupt_records = 4;
   Seen seen;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 
@@ -133,6 +134,48 @@ HeaderVerdict agree(std::span<const Header> headers, std::span<const int> ranks)
                                    describe(first), ranks[first.root]);
   }
   return verdict;
+}
+
+HeaderDigest digest_of(const Header& header, int member) {
+  using enum OpKind;
+  const bool differs = header.kind == kAllGather || header.kind == kAllToAll ||
+                       header.kind == kGroup || header.kind == kJoin || header.kind == kDeviate;
+  const bool brings = header.is_inline != 0 || header.blob_bytes != 0 || header.is_invalid != 0;
+  const std::array<uint64_t, 12> equal = {static_cast<uint64_t>(header.kind),
+                                          static_cast<uint64_t>(header.dtype),
+                                          static_cast<uint64_t>(header.op),
+                                          static_cast<uint64_t>(header.reduction),
+                                          static_cast<uint64_t>(header.root),
+                                          header.count,
+                                          header.layout,
+                                          header.items,
+                                          header.name_hash,
+                                          header.policy,
+                                          header.on_device,
+                                          header.is_inline};
+  const bool is_exact = header.reduction == Reduction::kExact;
+  return {hash_bytes(equal.data(), sizeof(equal)), differs || brings || is_exact ? 1U : 0U,
+          header.away_us, header.away_us, member};
+}
+
+void combine(HeaderDigest& to, const HeaderDigest& other) {
+  if (to.fingerprint != other.fingerprint || other.needs_headers != 0) to.needs_headers = 1;
+  to.fingerprint = std::min(to.fingerprint, other.fingerprint);
+  to.least_away_us = std::min(to.least_away_us, other.least_away_us);
+  const bool is_slower =
+      std::pair(other.most_away_us, other.slowest) > std::pair(to.most_away_us, to.slowest);
+  if (!is_slower) return;
+  to.most_away_us = other.most_away_us;
+  to.slowest = other.slowest;
+}
+
+void fill_headers(std::span<Header> headers, const Header& mine, const HeaderDigest& all) {
+  Header one = mine;
+  one.address = one.out_address = kNoAddress;
+  one.away_us = all.least_away_us;
+  std::fill(headers.begin(), headers.end(), one);
+  const auto slowest = static_cast<size_t>(all.slowest);
+  if (slowest < headers.size()) headers[slowest].away_us = all.most_away_us;
 }
 
 std::string check_all_to_all(const std::vector<std::vector<uint64_t>>& sends,

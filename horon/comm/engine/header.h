@@ -58,6 +58,23 @@ struct HeaderVerdict {
 // Pure: headers[i] belongs to member i, who is rank ranks[i] in messages.
 HeaderVerdict agree(std::span<const Header> headers, std::span<const int> ranks);
 
+// What many ranks exchange in place of their headers: 24 bytes that any two ranks can combine, in
+// any order and more than once, so that after log2 n rounds all have the same.
+struct HeaderDigest {
+  uint64_t fingerprint = 0;    // of everything that must be equal
+  uint32_t needs_headers = 0;  // something differs, or the operation depends on each rank's header
+  uint32_t least_away_us = 0;
+  uint32_t most_away_us = 0;
+  int32_t slowest = 0;  // the member who was away longest
+};
+static_assert(sizeof(HeaderDigest) == 24);
+
+// Pure.
+HeaderDigest digest_of(const Header& header, int member);
+void combine(HeaderDigest& to, const HeaderDigest& other);
+// The headers of all members if the digest of all needs none of them: those of the same operation.
+void fill_headers(std::span<Header> headers, const Header& mine, const HeaderDigest& all);
+
 // Pure check of an all_to_all (a member without receives accepts any): sends[i][j] elements go from
 // member i to member j, which expects receives[j][i]. Empty if all agree.
 std::string check_all_to_all(const std::vector<std::vector<uint64_t>>& sends,

@@ -52,6 +52,66 @@ TEST(Agree, SeesEveryDifference) {
   EXPECT_FALSE(differs([](Header& h) { h.address = 4096; }));
 }
 
+// Members' digests, combined as in rounds: with the one at some distance before, doubling.
+std::vector<HeaderDigest> after_rounds(const std::vector<Header>& headers) {
+  const size_t n = headers.size();
+  std::vector<HeaderDigest> all;
+  for (size_t i = 0; i < n; ++i) all.push_back(digest_of(headers[i], static_cast<int>(i)));
+  for (size_t distance = 1; distance < n; distance *= 2) {
+    const auto before = all;
+    for (size_t i = 0; i < n; ++i) combine(all[i], before[(i + n - distance) % n]);
+  }
+  return all;
+}
+
+TEST(Digest, TellsEveryMemberWhetherAllHeadersAreEqual) {
+  for (const size_t n : {2, 16, 17, 100}) {
+    std::vector<Header> headers(n, all_reduce_of(8));
+    headers[n / 2].away_us = 700;
+    for (const HeaderDigest& all : after_rounds(headers)) {
+      EXPECT_EQ(all.needs_headers, 0U);
+      EXPECT_EQ(all.slowest, static_cast<int>(n / 2));
+      std::vector<Header> filled(n);
+      fill_headers(filled, headers[0], all);
+      EXPECT_EQ(agree(filled, std::vector<int>(n)).mismatch, "");
+      EXPECT_EQ(filled[n / 2].away_us, 700U);
+      EXPECT_EQ(filled[0].away_us, n == 2 ? 0U : filled[n - 1].away_us);
+    }
+  }
+}
+
+// Whatever agree() must see, or the operation itself.
+TEST(Digest, AsksForHeadersIfAnyMembersIsSpecial) {
+  const auto asks = [](const std::function<void(Header&)>& change) {
+    std::vector<Header> headers(17, all_reduce_of(8));
+    change(headers[5]);
+    const auto all = after_rounds(headers);
+    return std::all_of(all.begin(), all.end(),
+                       [](const HeaderDigest& one) { return one.needs_headers != 0; });
+  };
+  for (const OpKind kind : {OpKind::kBroadcast, OpKind::kJoin, OpKind::kDeviate, OpKind::kGroup})
+    EXPECT_TRUE(asks([&](Header& h) { h.kind = kind; }));
+  EXPECT_TRUE(asks([](Header& h) { h.count = 9; }));
+  EXPECT_TRUE(asks([](Header& h) { h.dtype = DType::kF64; }));
+  EXPECT_TRUE(asks([](Header& h) { h.op = ReduceOp::kMax; }));
+  EXPECT_TRUE(asks([](Header& h) { h.root = 1; }));
+  EXPECT_TRUE(asks([](Header& h) { h.items = 2; }));
+  EXPECT_TRUE(asks([](Header& h) { h.reduction = Reduction::kExact; }));
+  EXPECT_TRUE(asks([](Header& h) { set_name(h, "b"); }));
+  EXPECT_TRUE(asks([](Header& h) { h.layout = 1; }));
+  EXPECT_TRUE(asks([](Header& h) { h.policy = 1; }));
+  EXPECT_TRUE(asks([](Header& h) { h.on_device = 1; }));
+  EXPECT_TRUE(asks([](Header& h) { h.is_invalid = 1; }));
+  EXPECT_TRUE(asks([](Header& h) { h.is_inline = 1; }));
+  EXPECT_TRUE(asks([](Header& h) { h.blob_bytes = 8; }));
+  EXPECT_FALSE(asks([](Header& h) { h.address = 4096; }));
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kAllToAll}) {
+    std::vector<Header> headers(16, all_reduce_of(8));
+    for (Header& header : headers) header.kind = kind;
+    EXPECT_EQ(after_rounds(headers)[3].needs_headers, 1U);
+  }
+}
+
 TEST(Agree, JoinedRanksAreLeftOut) {
   std::vector<Header> headers(3, all_reduce_of(8));
   headers[0] = Header{};

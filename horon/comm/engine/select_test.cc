@@ -174,7 +174,7 @@ void for_situations(const std::function<void(const Situation&)>& visit) {
   for (int kind = 0; kind <= static_cast<int>(OpKind::kAllToAll); ++kind) {
     for (int flags = 0; flags < 32; ++flags) {
       for (int ranks : {1, 2, 3, 8, 9}) {
-        for (uint64_t bytes : {uint64_t{64}, 12 * kKb, 40 * kKb, 1024 * kKb}) {
+        for (uint64_t bytes : {uint64_t{64}, 12 * kKb, 40 * kKb, 1024 * kKb, 1024 * 1024 * kKb}) {
           for (DType dtype : {DType::kF32, DType::kF16}) {
             visit({.kind = static_cast<OpKind>(kind),
                    .reduction = (flags & 1) != 0 ? Reduction::kExact : Reduction::kFast,

@@ -1,6 +1,7 @@
 #include "horon/comm/hier/hier_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -52,31 +53,15 @@ class HierChannel final : public Channel {
   void arrive(const Header& header, std::span<const std::byte> inline_data,
               Milliseconds timeout) override {
     headers_[index_] = header;
-    const auto& here = everybody_.arrangement().here();
-    const bool leads = everybody_.arrangement().position == 0;
-    Channel& local = everybody_.local();
     guarded([&] {
-      local.arrive(header, inline_data, timeout);
-      for (size_t i = 0; i < here.size(); ++i) {
-        std::memcpy(frame(here[i]), &local.headers()[i], sizeof(Header));
-        std::memcpy(frame(here[i]) + sizeof(Header), local.inline_data(static_cast<int>(i)),
-                    inline_bytes());
-      }
-      if (leads) swap_frames(timeout + kGrace);
-      const size_t stride =
-          local.inline_bytes() / P2pChannel::kFrameBytes * P2pChannel::kFrameBytes;
-      for (size_t at = 0; at < frames_.size(); at += stride) {
-        const size_t bytes = std::min(stride, frames_.size() - at);
-        const std::span<const std::byte> told(frames_.data() + at, leads ? bytes : 0);
-        local.arrive(header, told, timeout + 2 * kGrace);
-        if (!leads) std::memcpy(frames_.data() + at, local.inline_data(0), bytes);
-      }
+      gather_here(header, inline_data, timeout);
+      if (are_many() && agree_by_digest(header, timeout)) return;
+      if (leads()) swap_frames(timeout + kGrace);
+      spread_frames(header, timeout + 2 * kGrace);
     });
-    bool some_joined = false;
-    for (int member = 0; member < size(); ++member) {
-      std::memcpy(&headers_[member], frame(member), sizeof(Header));
-      some_joined = some_joined || headers_[member].kind == OpKind::kJoin;
-    }
+    const bool some_joined = std::any_of(headers_.begin(), headers_.end(), [](const Header& one) {
+      return one.kind == OpKind::kJoin;
+    });
     ++arrivals_;
     if (!some_joined) some_.reset();
   }
@@ -121,6 +106,60 @@ class HierChannel final : public Channel {
   }
   const std::byte* frame(int member) const {
     return frames_.data() + static_cast<size_t>(member) * P2pChannel::kFrameBytes;
+  }
+
+  bool leads() const { return everybody_.arrangement().position == 0; }
+  bool are_many() const {
+    return static_cast<int>(everybody_.arrangement().hosts.size()) >= P2pChannel::kMany;
+  }
+
+  // The frames of this host's members.
+  void gather_here(const Header& header, std::span<const std::byte> inline_data,
+                   Milliseconds timeout) {
+    const auto& here = everybody_.arrangement().here();
+    Channel& local = everybody_.local();
+    local.arrive(header, inline_data, timeout);
+    for (size_t i = 0; i < here.size(); ++i) {
+      std::memcpy(frame(here[i]), &local.headers()[i], sizeof(Header));
+      std::memcpy(frame(here[i]) + sizeof(Header), local.inline_data(static_cast<int>(i)),
+                  inline_bytes());
+    }
+  }
+
+  // Leaders combine the digests of all members. True if that is enough: headers_ are complete.
+  bool agree_by_digest(const Header& header, Milliseconds timeout) {
+    Channel& local = everybody_.local();
+    HeaderDigest all;
+    if (leads()) {
+      const auto& here = everybody_.arrangement().here();
+      const auto digest = [&](size_t i) { return digest_of(local.headers()[i], here[i]); };
+      all = digest(0);
+      for (size_t i = 1; i < here.size(); ++i) combine(all, digest(i));
+      P2pChannel& leaders = *everybody_.rail();
+      leaders.describe_as(header);
+      all = leaders.combine_digests(all, timeout + kGrace);
+    }
+    const auto rounds = std::bit_width(everybody_.arrangement().hosts.size() - 1);
+    local.arrive(header, std::as_bytes(std::span(&all, leads() ? 1 : 0)),
+                 timeout + (rounds + 2) * kGrace);
+    if (!leads()) std::memcpy(&all, local.inline_data(0), sizeof(all));
+    if (all.needs_headers != 0) return false;
+    fill_headers(headers_, header, all);
+    return true;
+  }
+
+  // From the leader to the members of its host.
+  void spread_frames(const Header& header, Milliseconds timeout) {
+    Channel& local = everybody_.local();
+    const size_t stride = local.inline_bytes() / P2pChannel::kFrameBytes * P2pChannel::kFrameBytes;
+    for (size_t at = 0; at < frames_.size(); at += stride) {
+      const size_t bytes = std::min(stride, frames_.size() - at);
+      const std::span<const std::byte> told(frames_.data() + at, leads() ? bytes : 0);
+      local.arrive(header, told, timeout);
+      if (!leads()) std::memcpy(frames_.data() + at, local.inline_data(0), bytes);
+    }
+    for (int member = 0; member < size(); ++member)
+      std::memcpy(&headers_[static_cast<size_t>(member)], frame(member), sizeof(Header));
   }
 
   // Leaders tell each other all frames of their hosts. Hosts' members need not be neighbours in

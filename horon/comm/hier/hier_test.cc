@@ -31,11 +31,13 @@ Topology topology_of(int rank, const std::string& hosts) {
 class CountingTransport final : public Transport {
  public:
   CountingTransport(std::shared_ptr<Transport> inner, std::string hosts,
-                    std::atomic<uint64_t>& between_hosts, std::atomic<uint64_t>& inside_hosts)
+                    std::atomic<uint64_t>& between_hosts, std::atomic<uint64_t>& inside_hosts,
+                    std::atomic<uint64_t>& messages)
       : inner_(std::move(inner)),
         hosts_(std::move(hosts)),
         between_(between_hosts),
-        inside_(inside_hosts) {}
+        inside_(inside_hosts),
+        messages_(messages) {}
   std::string name() const override { return inner_->name(); }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -66,7 +68,9 @@ class CountingTransport final : public Transport {
     const auto host = [&](int rank) { return hosts_[static_cast<size_t>(rank)]; };
     for (const Message& message : messages) {
       if (!message.is_send) continue;
-      (host(message.peer) == host(rank()) ? inside_ : between_) += message.bytes;
+      const bool is_inside = host(message.peer) == host(rank());
+      (is_inside ? inside_ : between_) += message.bytes;
+      messages_ += is_inside ? 0 : 1;
     }
   }
 
@@ -74,6 +78,7 @@ class CountingTransport final : public Transport {
   std::string hosts_;
   std::atomic<uint64_t>& between_;
   std::atomic<uint64_t>& inside_;
+  std::atomic<uint64_t>& messages_;
 };
 
 // All ranks of a job on pretended hosts, each a thread: "AAAB" is three ranks on A and one on B.
@@ -97,7 +102,7 @@ class Hosts {
         options.size = size;
         options.host_id = std::string(1, hosts[static_cast<size_t>(rank)]);
         auto cross = std::make_shared<CountingTransport>(make_tcp_transport(options, store, Log()),
-                                                         hosts, between_, inside_);
+                                                         hosts, between_, inside_, messages_);
         auto& mine =
             local[hosts[static_cast<size_t>(rank)]][static_cast<size_t>(topology.local_rank)];
         std::shared_ptr<Backend> backend = make_hier_backend(topology, std::move(mine), cross);
@@ -114,16 +119,18 @@ class Hosts {
   struct Sent {
     uint64_t between = 0;
     uint64_t inside = 0;
+    uint64_t messages = 0;  // between hosts
   };
   Sent run(const std::function<void(Communicator&)>& body) {
-    const Sent before{between_, inside_};
+    const Sent before{between_, inside_, messages_};
     run_ranks(world_, body);
-    return {between_ - before.between, inside_ - before.inside};
+    return {between_ - before.between, inside_ - before.inside, messages_ - before.messages};
   }
 
  private:
   std::atomic<uint64_t> between_ = 0;
   std::atomic<uint64_t> inside_ = 0;
+  std::atomic<uint64_t> messages_ = 0;
   std::vector<std::unique_ptr<Communicator>> world_;
 };
 
@@ -346,6 +353,47 @@ TEST(HierBytes, AnExactSumCrossesAsOneArrayOfEachHost) {
     comm.all_reduce(sum, out.view());
   }),
               2 * kBytes);
+}
+
+// Four rounds of one message each, instead of a message to each of the 15 other hosts.
+TEST(HierMany, HostsAgreeByDigests) {
+  Hosts hosts("ABCDEFGHIJKLMNOPP");
+  hosts.run([](Communicator& comm) { comm.barrier(); });  // makes the connections
+  const auto agreed = hosts.run([](Communicator& comm) { comm.barrier(); });
+  EXPECT_EQ(agreed.messages, 16U * 4U);
+  EXPECT_EQ(agreed.between, 16U * 4U * sizeof(HeaderDigest));
+  const auto mismatch = hosts.run([](Communicator& comm) {
+    std::vector<float> data(comm.rank() == 7 ? 5000 : 6000);
+    try {
+      comm.all_reduce(view_of(data));
+      ADD_FAILURE() << "rank " << comm.rank() << " saw no mismatch";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 7: all_reduce sum f32[5000]"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+  EXPECT_EQ(mismatch.messages, 16U * (4U + 15U));
+}
+
+TEST(HierMany, OperationsGiveWhatAllRanksContributed) {
+  Hosts hosts("ABCDEFGHIJKLMNOPPA");
+  hosts.run([](Communicator& comm) {
+    for (const uint64_t count : {1, 20'003})
+      check_all_reduce(comm, DType::kF32, ReduceOp::kSum, count);
+    check_reduce_scatter(comm, DType::kI32, ReduceOp::kAverage, 401);
+    check_all_gather(comm, 100);
+    check_all_to_all(comm, 100);
+    check_broadcasts(comm);
+    check_exact(comm, 2);
+    std::vector<float> one = {1};
+    for (int left = comm.size(); left > comm.rank(); --left) {
+      one[0] = 1;
+      comm.all_reduce(view_of(one), {.op = ReduceOp::kSum});
+      EXPECT_EQ(one[0], static_cast<float>(left));
+    }
+    comm.join();
+  });
 }
 
 TEST(HierBytes, FlatAlgorithmsSendMore) {

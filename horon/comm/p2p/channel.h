@@ -44,6 +44,13 @@ class P2pChannel final : public Channel {
                   const std::vector<std::vector<uint64_t>>& sends) override;
   void reduce_tree(const Round& round, const TreeCall& call) override;
 
+  // From so many members on, arrive() compares digests in log2 n rounds; headers are exchanged only
+  // if the operation needs those of all members, or if they differ.
+  static constexpr int kMany = 16;
+  // Combines the digests of all members; the result is the same on all. Each round waits a little
+  // longer than the one before, because it waits for ranks that may wait themselves.
+  HeaderDigest combine_digests(HeaderDigest mine, Milliseconds timeout);
+
   // For operations whose headers another channel compared: error messages name the next operations
   // after `header`.
   void describe_as(const Header& header) { headers_[static_cast<size_t>(index_)] = header; }
