@@ -139,6 +139,12 @@ TEST(Console, SummaryHasOnlyTheNumbersOfTheEvent) {
             "  skipped       2 corrupt record(s): torn\n"
             "  log           run/log.jsonl\n"
             "\ninterrupted; to resume: horon train --model_dir run\n");
+  end.numbers["seconds_encrypting"] = 0.03;  // of 2
+  EXPECT_EQ(shown({}, {end}).find("encryption"), std::string::npos);
+  end.numbers["seconds_encrypting"] = 0.1;
+  EXPECT_NE(
+      shown({}, {end}).find("  encryption    0.1 s, 5 % of the run; --wire plain turns it off"),
+      std::string::npos);
 }
 
 size_t count(const std::string& text, const std::string& pattern) {

@@ -407,6 +407,24 @@ TEST(HierBytes, FlatAlgorithmsSendMore) {
 
 // ---- decisions ----
 
+TEST(HierConnections, AreOneForEachOtherHostAndNoneBeyondTheSmallestHost) {
+  std::string hosts;
+  for (int rank = 0; rank < 1024; ++rank) hosts.push_back(static_cast<char>(1 + rank / 9));
+  const Topology large = topology_of(0, hosts);  // 113 hosts of 9 ranks, the last one of 7
+  ASSERT_EQ(large.hosts.size(), 114U);
+  std::vector<std::vector<int>> peers;
+  for (int rank = 0; rank < 1024; ++rank) peers.push_back(cross_peers(large, rank));
+  for (int rank = 0; rank < 1024; ++rank) {
+    const auto& mine = peers[static_cast<size_t>(rank)];
+    EXPECT_EQ(mine.size(), rank % 9 < 7 ? 113U : 0U) << rank;
+    for (const int peer : mine) {
+      const auto& theirs = peers[static_cast<size_t>(peer)];
+      EXPECT_NE(peer / 9, rank / 9);
+      EXPECT_EQ(std::count(theirs.begin(), theirs.end(), rank), 1) << rank << " and " << peer;
+    }
+  }
+}
+
 TEST(HierArrangement, MembersOfAHostAreSideBySideWhateverTheirRanks) {
   const Topology topology = topology_of(3, "ABABA");
   const std::vector<int> ranks = {0, 1, 2, 3, 4};
