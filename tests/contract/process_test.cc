@@ -42,8 +42,11 @@ class ProcessContract : public testing::TestWithParam<Arrangement> {};
 
 TEST_P(ProcessContract, EveryRankPassesTheChecksOfItsBackend) {
   const Arrangement& setup = GetParam();
-  const std::vector<std::string> arguments = {
-      "--backend", setup.backend, "--checks", setup.checks, "--hosts", std::to_string(setup.hosts)};
+  const size_t plain = setup.backend.find("_plain");
+  std::vector<std::string> arguments = {"--backend", setup.backend.substr(0, plain),
+                                        "--checks",  setup.checks,
+                                        "--hosts",   std::to_string(setup.hosts)};
+  if (plain != std::string::npos) arguments.insert(arguments.end(), {"--knob-wire", "plain"});
   if (!setup.mpirun.empty()) {
     // Started by name: Debian installs mpirun.openmpi and mpirun.mpich side by side.
     if (std::system(("command -v " + setup.mpirun + " >/dev/null").c_str()) != 0) {
@@ -74,6 +77,8 @@ std::vector<Arrangement> all_setups() {
       if (ranks >= 2) add("hier", ranks, 2, "", checks);
     }
     add("hier", 6, 3, "", checks);
+    add("tcp_plain", 3, 0, "", checks);
+    add("hier_plain", 5, 2, "", checks);
     add("hier", 4, 2, "mpirun.openmpi", checks);
   }
   for (const int ranks : {1, 2, 5}) add("shm", ranks, 0, "", "runtime");
@@ -82,7 +87,7 @@ std::vector<Arrangement> all_setups() {
   }
   for (const char* mpirun : {"mpirun.openmpi", "mpirun.mpich"}) add("mpi", 3, 0, mpirun, "runtime");
   add("hier", 4, 2, "", "runtime");
-  for (const char* backend : {"shm", "tcp", "gloo"}) add(backend, 2, 0, "", "huge");
+  for (const char* backend : {"shm", "tcp", "tcp_plain", "gloo"}) add(backend, 2, 0, "", "huge");
   add("hier", 2, 2, "", "huge");
   add("mpi", 2, 0, "mpirun.openmpi", "huge");
   return setups;

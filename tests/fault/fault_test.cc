@@ -44,9 +44,9 @@ void wait_for_scene(Job& job, const Fault& fault, const char* survivors_say) {
 }
 
 std::vector<std::string> arguments_of(const Fault& fault) {
-  const bool is_plain = fault.backend == "tcp_plain";
-  return {"--backend",   is_plain ? "tcp" : fault.backend,
-          "--knob-wire", is_plain ? "plain" : "private",
+  const size_t plain = fault.backend.find("_plain");
+  return {"--backend",   fault.backend.substr(0, plain),
+          "--knob-wire", plain != std::string::npos ? "plain" : "private",
           "--scenario",  fault.scenario,
           "--victim",    std::to_string(fault.victim),
           "--hosts",     std::to_string(fault.hosts)};
@@ -97,6 +97,9 @@ std::vector<Fault> all_faults() {
                                "never_calls", "leaves", "late_mismatch"}) {
     faults.push_back({"hier", scenario, 4, 3, 2});
   }
+  // A rank that others wait for inside its host and between hosts.
+  for (const char* scenario : {"kill_waiting", "kill_busy", "leaves"})
+    faults.push_back({"hier_plain", scenario, 4, 0, 2});
   return faults;
 }
 
