@@ -346,15 +346,21 @@ TEST(Gloo, IsRefusedBesideTheOneOfLibTorch) {
   TrainConfig config;
   Replica replica(config, {}, Replica::Options{});  // LibTorch is at work
   const std::shared_ptr<Store> store = make_memory_store();
-  BootstrapInfo info;
-  info.job_settings = JobSettings::resolve({{"backend", "gloo"}}, process_env, "");
-  info.size = 2;
-  info.store = store;
-  try {
-    make_communicator(info);
-    ADD_FAILURE() << "it was opened";
-  } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("use tcp"), std::string::npos) << error.what();
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      BootstrapInfo info;
+      info.job_settings = JobSettings::resolve({{"backend", "gloo"}}, process_env, "");
+      info.rank = rank;
+      info.size = 2;
+      info.store = store;
+      try {
+        make_communicator(info);
+        ADD_FAILURE() << "it was opened";
+      } catch (const UsageError& error) {
+        EXPECT_NE(std::string(error.what()).find("use tcp"), std::string::npos) << error.what();
+      }
+    });
   }
 }
 

@@ -9,13 +9,16 @@
 namespace horon {
 namespace {
 
-// The file whose Gloo our part would be bound to; empty if there is none. The name is that of
-// gloo::Context::nextSlot(int), which old and new ones have.
+// The file whose Gloo our part would be bound to; empty if there is none: libraries that the
+// program links or has opened for all count, those that a part has for itself (the trainer's
+// LibTorch) do not. The name is that of gloo::Context::nextSlot(int), which old and new ones have.
 std::string other_gloo() {
   Dl_info found{};
-  void* symbol = dlsym(RTLD_DEFAULT, "_ZN4gloo7Context8nextSlotEi");
-  if (symbol == nullptr || dladdr(symbol, &found) == 0) return "";
-  return found.dli_fname;
+  void* program = dlopen(nullptr, RTLD_LAZY);
+  void* symbol = dlsym(program, "_ZN4gloo7Context8nextSlotEi");
+  const bool is_there = symbol != nullptr && dladdr(symbol, &found) != 0;
+  if (program != nullptr) dlclose(program);
+  return is_there ? found.dli_fname : "";
 }
 
 }  // namespace
