@@ -170,6 +170,7 @@ class Kills(Runs):
         arguments = [*SMALL, "--save_checkpoints_epochs", "0", "--model_dir", folder, "--max_number_of_steps", "100000"]
         child, terminal = pty.fork()
         if child == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored if the tests were started in the background
             os.execv(HORON, command(2, *arguments))
         sent = []
 
