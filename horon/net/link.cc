@@ -129,6 +129,7 @@ size_t Link::read_more(size_t budget, bool& is_drained) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
     if (got < 0) broken("receive");
+    is_at_end_ = got == 0;
     if (got == 0) throw IoError("the connection was closed", ExitCode::kPeer);
     const size_t placed = direct ? std::min(static_cast<size_t>(got), parts[0].iov_len) : 0;
     payload_at_ += placed;

@@ -75,6 +75,8 @@ class Link {
   // Writes what the socket accepts; true if all records are written.
   bool send_some();
   uint64_t bytes_written() const { return bytes_written_; }
+  // receive() failed because the peer closed the connection, and everything before was read.
+  bool is_at_end() const { return is_at_end_; }
 
   // Reads what has arrived, up to about `budget` bytes, and passes it to `sink`; the number of
   // bytes read.
@@ -103,6 +105,7 @@ class Link {
   std::unique_ptr<Seal> opener_;
   double seconds_sealing_ = 0;
   uint64_t bytes_written_ = 0;
+  bool is_at_end_ = false;
 
   std::unique_ptr<std::byte[]> out_;  // the records, or their beginning
   size_t out_at_ = 0;

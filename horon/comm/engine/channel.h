@@ -55,7 +55,7 @@ class Channel {
   // Largest payload that is sent with the header, in bytes.
   virtual size_t inline_bytes() const = 0;
   // Sends our header to the others and waits until all headers have arrived. `inline_data` may be
-  // empty.
+  // empty; it reaches the others if the header has is_inline or blob_bytes.
   virtual void arrive(const Header& header, std::span<const std::byte> inline_data,
                       Milliseconds timeout) = 0;
   // The headers from the last arrive(); inline data is valid until the next one.

@@ -55,6 +55,7 @@ class HierChannel final : public Channel {
     headers_[index_] = header;
     guarded([&] {
       gather_here(header, inline_data, timeout);
+      if (leads()) everybody_.connect_rail();
       if (are_many() && agree_by_digest(header, timeout)) return;
       if (leads()) swap_frames(timeout + kGrace);
       spread_frames(header, timeout + 2 * kGrace);
@@ -211,7 +212,10 @@ class HierChannel final : public Channel {
   // Between all ranks, hosts or not. Opened with the first operation that needs it, the same on
   // all.
   P2pChannel& flat() {
-    if (!flat_) flat_ = std::make_unique<P2pChannel>(transport_, members_, derive(id_, 1));
+    if (!flat_) {
+      flat_ = std::make_unique<P2pChannel>(transport_, members_, derive(id_, 1));
+      transport_->connect(members_);
+    }
     flat_->describe_as(headers_[index_]);
     return *flat_;
   }
@@ -313,8 +317,8 @@ std::vector<AlgorithmRow> hier_algorithms() {
     // The smallest sums of a group have always been made in two levels.
     if (is_sum) put(kTwoLevel, nullptr, kSmall, kAnyRanks);
     if (is_sum) put(kFlat, nullptr, 16U << 10, 8);
-    // Data of an all_to_all is packed in between, which large arrays should not need memory for.
-    put(kTwoLevel, nullptr, kind == kAllToAll ? 256U << 20 : kAnyBytes, kAnyRanks);
+    // One rank carries all that its host's ranks send in an all_to_all: only where that is little.
+    put(kTwoLevel, nullptr, kind == kAllToAll ? 16U << 20 : kAnyBytes, kAnyRanks);
     if (kind == kAllToAll) put(kFlat, nullptr, kAnyBytes, kAnyRanks);
   };
   add(kAllReduce);

@@ -257,6 +257,41 @@ TEST_P(HierOperations, GiveWhatAllRanksContributed) {
   });
 }
 
+// Members of a sub-communicator that are connected already, and others that are not: the first
+// operation has no message between some of them.
+TEST(HierSubCommunicators, ConnectWhatTheirRailsNeed) {
+  Hosts hosts("AAABBBCCC");
+  hosts.run([](Communicator& comm) {
+    for (const std::vector<int>& ranks :
+         {std::vector<int>{0, 2, 3, 4, 6, 7}, {1, 2, 3, 5, 8}, {2, 4, 6}}) {
+      const auto sub = comm.sub_communicator(ranks);
+      if (!sub) continue;
+      for (int root = sub->size() - 1; root >= 0; --root) {
+        const OwnedBuffer data = input(sub->rank(), 2500, DType::kF32, 21);
+        const OwnedBuffer theirs = input(root, 2500, DType::kF32, 21);
+        sub->broadcast(data.view(), root);
+        EXPECT_EQ(std::memcmp(data.view().data, theirs.view().data, theirs.view().bytes()), 0);
+      }
+    }
+  });
+}
+
+// A low rank joins first: the others change places, and send where nobody was connected.
+TEST(HierSubCommunicators, ConnectAfterALowRankHasJoined) {
+  Hosts hosts("AAABBBCCC");
+  hosts.run([](Communicator& comm) {
+    if (comm.rank() != 3) {
+      for (const int root : {4, 8, 1}) {
+        const OwnedBuffer data = input(comm.rank(), 2500, DType::kF32, 22);
+        const OwnedBuffer theirs = input(root, 2500, DType::kF32, 22);
+        comm.broadcast(data.view(), root);
+        EXPECT_EQ(std::memcmp(data.view().data, theirs.view().data, theirs.view().bytes()), 0);
+      }
+    }
+    comm.join();
+  });
+}
+
 // A rank after the other leaves; the others go on in two levels.
 TEST_P(HierOperations, OfRanksThatHaveNotJoined) {
   Hosts hosts(GetParam());

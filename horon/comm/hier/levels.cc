@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "horon/base/error.h"
 #include "horon/comm/arithmetic/reduce.h"
 
 namespace horon::hier {
@@ -44,6 +45,7 @@ Levels::Levels(const Topology& topology, std::shared_ptr<Backend> local,
                const std::shared_ptr<Transport>& cross, std::span<const int> ranks,
                std::vector<int> active, int index, uint64_t id)
     : backend_(std::move(local)),
+      cross_(cross),
       active_(std::move(active)),
       index_(index),
       all_(arrange(topology, ranks, active_, index)),
@@ -59,15 +61,19 @@ Levels::Levels(const Topology& topology, std::shared_ptr<Backend> local,
   }
   local_ = backend_->open_channel(local_ranks, derive(id, 2));
   if (!all_.has_rail()) return;
-  std::vector<int> rail;
-  for (const auto& one : all_.hosts) rail.push_back(rank_of(one[all_.position]));
-  rail_ = std::make_unique<P2pChannel>(cross, rail, derive(id, 16 + all_.position));
+  for (const auto& one : all_.hosts) rail_ranks_.push_back(rank_of(one[all_.position]));
+  rail_ = std::make_unique<P2pChannel>(cross, rail_ranks_, derive(id, 16 + all_.position));
+}
+
+void Levels::connect_rail() {
+  if (!rail_ranks_.empty()) cross_->connect(std::exchange(rail_ranks_, {}));
 }
 
 void Levels::begin(const Round& round) {
   header_ = round.headers[static_cast<size_t>(index_)];
   timeout_ = round.timeout;
   if (rail_) rail_->describe_as(header_);
+  connect_rail();
 }
 
 Round Levels::inside(Situation situation, const BufferView& in, const BufferView& out) {
@@ -98,7 +104,11 @@ BufferView Levels::scratch(size_t which, uint64_t count, DType dtype) {
   const uint64_t bytes = std::max<uint64_t>(count * size_of(dtype), 64);
   if (memory.view().bytes() < bytes) {
     memory = {};
-    memory = backend_->allocate(bytes + bytes / 8, DType::kU8);
+    try {
+      memory = backend_->allocate(bytes + bytes / 8, DType::kU8);
+    } catch (const Error&) {  // no room on the heap that peers can read: they get copies
+      memory = OwnedBuffer::host(bytes, DType::kU8);
+    }
   }
   return {memory.view().data, count, dtype, {}};
 }

@@ -28,6 +28,10 @@ class Levels {
   const Arrangement& arrangement() const { return all_; }
   Channel& local() const { return *local_; }
   P2pChannel* rail() const { return rail_.get(); }  // null: this member is on no rail
+  // Connects the members of this member's rail, the first time. All of them call it: some
+  // operations have no message between two of them, and one would wait in vain for the other one's
+  // call.
+  void connect_rail();
 
   void all_reduce(const Round& round, BufferView data, ReduceOp op);
   void reduce_scatter(const Round& round, BufferView in, BufferView out,
@@ -78,6 +82,8 @@ class Levels {
   size_t rail_of(size_t position) const { return position % all_.rails; }
 
   std::shared_ptr<Backend> backend_;
+  std::shared_ptr<Transport> cross_;
+  std::vector<int> rail_ranks_;  // not yet connected
   std::vector<int> active_;
   int index_;
   Arrangement all_;

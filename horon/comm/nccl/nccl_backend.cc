@@ -159,7 +159,8 @@ class NcclChannel final : public Channel {
     stream_ = device_->make_stream(gpu_);
     ncclUniqueId id{};
     if (index() == 0) check(ncclGetUniqueId(&id), "make an id");
-    const Header mine = round.headers[index()];
+    Header mine = round.headers[index()];
+    mine.blob_bytes = sizeof(id);
     const auto* bytes = reinterpret_cast<const std::byte*>(&id);
     inner_->arrive(mine, {bytes, sizeof(id)}, round.timeout);
     std::memcpy(&id, inner_->inline_data(0), sizeof(id));

@@ -165,7 +165,9 @@ void Lines::close_flow(uint64_t flow) {
 void Lines::leave(Deadline deadline) {
   for (int rank = 0; rank < options_.door.size; ++rank) {
     peer(rank).out.leave();
-    flush(rank);
+    for (Line* line : peer(rank).lines) {
+      if (line != nullptr) send(*line);
+    }
   }
   for (const Line* line : active_) shutdown(line->link->fd(), SHUT_WR);
   while (!has_arrived_everywhere() && !deadline.passed()) poll(nullptr, 0, 1);
@@ -229,10 +231,11 @@ bool Lines::send(Line& line) {
       for (const Frame& frame : line.load.frames) sent += Link::kOverhead + frame.header.bytes;
       settle(line.load);
     }
-    wait_to_send(line, true);
+    const bool has_more = peer(line.peer).out.has_load(line.socket > 0);
+    wait_to_send(line, line.link->is_sending() || has_more);
   } catch (const IoError&) {  // receive() reads the remaining data, which may name the reason
     wait_to_send(line, false);
-    moved = receive(line) || moved;
+    while (!line.is_closed && receive(line)) moved = true;
     if (!line.is_closed) break_off(line.peer, "");
   }
   return moved;
@@ -244,20 +247,27 @@ bool Lines::receive(Line& line) {
   try {
     return line.link->receive(from.in, kTurnBytes) > 0;
   } catch (const IoError&) {
-    break_off(line.peer, "");
+    if (line.link->is_at_end()) close(line);  // the peer's other sockets may have unread data
+    const bool is_open = std::any_of(from.lines.begin(), from.lines.end(), [](const Line* one) {
+      return one != nullptr && !one->is_closed;
+    });
+    if (!line.is_closed || !is_open) break_off(line.peer, "");
   } catch (const Error& error) {
     break_off(line.peer, error.what());
   }
   return true;
 }
 
+void Lines::close(Line& line) {
+  line.is_closed = true;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line.link->fd(), nullptr);
+  std::erase(active_, &line);
+}
+
 void Lines::break_off(int rank, const std::string& why) {
   Peer& from = peer(rank);
   for (Line* line : from.lines) {
-    if (line == nullptr || line->is_closed) continue;
-    line->is_closed = true;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line->link->fd(), nullptr);
-    std::erase(active_, line);
+    if (line != nullptr && !line->is_closed) close(*line);
   }
   if (!std::exchange(from.is_broken, true)) events_.broken(rank, why);
 }

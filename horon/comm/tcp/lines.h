@@ -102,6 +102,7 @@ class Lines {
   bool send(Line& line);
   bool receive(Line& line);
   void settle(const Load& load);
+  void close(Line& line);
   void break_off(int rank, const std::string& why);
   void wait_to_send(Line& line, bool wait);
   bool has_arrived_everywhere();

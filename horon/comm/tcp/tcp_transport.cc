@@ -46,10 +46,8 @@ using tcp::Piece;
 // After this time the other ranks are told which ranks we wait for.
 constexpr auto kLongWait = std::chrono::seconds(1);
 constexpr Milliseconds kLongestSleep{1000};
-// Without exchanges, sockets are still read this often: systems end connections whose peer has not
-// read for seconds. And at the end we wait this long for peers' systems to have what was sent.
-constexpr Milliseconds kIdleTick{1000};
-constexpr Milliseconds kGoodbye{1000};
+constexpr Milliseconds kIdleTick{1000};      // without exchanges, sockets are read this often
+constexpr Milliseconds kGoodbye{1000};       // at the end, for what was sent to arrive
 constexpr uint64_t kPartBytes = 512U << 10;  // of one member, in a chunk
 
 class TcpTransport final : public Transport {
@@ -110,6 +108,7 @@ class TcpTransport final : public Transport {
       lines_.find(peers, deadline);
     }
     auto lock = enter();
+    has_found_ = true;
     lines_.call(peers);
     if (driving_) lines_.wake();  // it may sleep for longer than calls can wait
     while (true) {
@@ -440,7 +439,7 @@ class TcpTransport final : public Transport {
 
   bool read_while_idle() {
     bool has_moved = false;
-    if (driving_ || is_dead()) return has_moved;
+    if (driving_ || !has_found_ || is_dead()) return has_moved;
     try {
       lines_.sleep(Milliseconds(0));
       while (lines_.work(false)) {
@@ -459,6 +458,7 @@ class TcpTransport final : public Transport {
     for (const Piece& piece : flight.pieces) {
       if (!piece.is_send && !piece.is_done()) peers.push_back(piece.peer);
     }
+    hand_over();
     lock.unlock();
     board_.note_waiting(peers);
     enter(lock);
@@ -475,7 +475,8 @@ class TcpTransport final : public Transport {
   mutable std::atomic<int> entering_{0};  // threads that want the mutex, or are called
   mutable std::mutex mutex_;              // guards all below but the watch
   tcp::Lines lines_;
-  bool driving_ = false;  // the token
+  bool driving_ = false;    // the token
+  bool has_found_ = false;  // peers' addresses and the key: nobody is let in before
   bool asleep_ = true;
   std::map<uint64_t, std::vector<int>> flows_;
   std::list<Flight*> flights_;

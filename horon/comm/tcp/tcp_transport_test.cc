@@ -326,6 +326,29 @@ TEST_P(TcpTransportTest, ARankThatIsBusyElsewhereStillReads) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
+// Its last message is as long as what a socket sends in one turn.
+TEST_P(TcpTransportTest, ARankThatHasSentItsShareLeavesWithoutHarm) {
+  const auto store = make_memory_store();
+  const auto body = [&](int rank, Transport& transport) {
+    std::vector<uint8_t> data(512U << 10);
+    if (rank == 0) {
+      for (int peer : {1, 2})
+        exchange(transport, 1, {{peer, true, data.data(), 1}, {peer, false, data.data(), 1}});
+      return exchange(transport, 1, {{1, true, data.data(), data.size()}});
+    }
+    std::vector<uint8_t> byte(2);
+    exchange(transport, 1, {{0, true, byte.data(), 1}, {0, false, byte.data() + 1, 1}});
+    if (rank == 1) exchange(transport, 1, {{0, false, data.data(), data.size()}});
+    store->get("left/0", soon());
+    for (int i = 0; i < 300; ++i)
+      exchange(transport, 2, {{3 - rank, true, byte.data(), 1}, {3 - rank, false, &byte[1], 1}});
+  };
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(run(3, options_, body, [&](int) { return store; }), std::vector<std::string>(3));
+    store->remove("left/0", soon());
+  }
+}
+
 // Bytes that nobody has read make a closing connection forget what it has not yet delivered.
 TEST_P(TcpTransportTest, WhatWasSentArrivesAfterItsSenderIsGone) {
   const auto store = make_memory_store();
