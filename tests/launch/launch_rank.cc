@@ -2,6 +2,7 @@
 //   sum              joins, all-reduces rank + 1, prints "sum S of N over BACKEND"
 //   until FILE       all-reduces again and again until FILE is there; prints the longest pause
 //   late FILE        rank 1 joins only when FILE is there; then as sum
+//   large            all-reduces 2 MB, checks them, prints "large over BACKEND"
 //   leave            rank 1 lets go of the others, says why a second later and ends with 3; they
 //   wait for it mpi              calls MPI itself, too: both must see the same world
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <iostream>
 #include <thread>
+#include <vector>
 
 #include "horon/base/error.h"
 #include "horon/comm/enter_job.h"
@@ -32,6 +34,15 @@ float all_reduce_once(Communicator& comm) {
 
 void wait_for_file(const std::string& path) {
   while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+void reduce_large(Communicator& comm) {
+  std::vector<float> data(500'000, static_cast<float>(comm.rank() + 1));
+  comm.all_reduce(horon::view_of(data), {.op = horon::ReduceOp::kSum, .name = "large"});
+  const auto ranks = static_cast<float>(comm.size());
+  if (data != std::vector<float>(data.size(), ranks * (ranks + 1) / 2))
+    throw std::runtime_error("wrong sums");
+  std::cout << fmt::format("large over {}\n", comm.backend()) << std::flush;
 }
 
 void print_sum(Communicator& comm, const std::string& how) {
@@ -103,6 +114,8 @@ int run(int argc, char** argv) {
     if (mode == "leave") return leave(std::move(comm));
     if (mode == "until") {
       run_until(*comm, argv[2]);
+    } else if (mode == "large") {
+      reduce_large(*comm);
     } else if (mode == "topology") {
       const horon::Topology& at = comm->topology();
       std::cout << fmt::format("rank {} of {}, local {} of {}, cross {} of {}\n", at.rank, at.size,

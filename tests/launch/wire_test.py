@@ -75,7 +75,10 @@ class TwoHosts(LaunchTest):
                             "tbf", "rate", "5mbit", "burst", "16kb", "latency", "500ms"], check=True)
             self.addCleanup(subprocess.run, ["ip", "netns", "exec", self.hosts.space(i), "tc", "qdisc", "del", "dev",
                                              "eth0", "root"])
-        self.assert_good(self.sum())
+        # Four seconds for 2 MB: longer than the time limit, which counts from the last progress.
+        job = self.hosts.run("-np", "2", "-H", self.targets, RANK, "large", env={"HORON_TIMEOUT": "2s"})
+        self.assert_good(job)
+        self.assertEqual(job.out.count("large over hier(shm+tcp)"), 2)
 
 
 @unittest.skipIf(REASON, REASON)

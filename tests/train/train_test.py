@@ -227,7 +227,7 @@ class Faults(Runs):
 
     def test_a_replica_that_differs_is_named(self):
         said = run(3, *SMALL, "--max_number_of_steps", 100, "--model_dir", self.at("a"), env={"HORON_FAILPOINT": "flip:2:100"}, code=11)
-        self.assertIn("step 100: rank 2 have different weights from rank 0, first in 'conv1.weight'", said)
+        self.assertIn("step 100: the weights of rank 2 differ from those of rank 0, first in 'conv1.weight'", said)
 
     def test_a_full_disk_costs_a_checkpoint_not_the_run(self):
         folder = self.at("small")

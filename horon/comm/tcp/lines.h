@@ -18,7 +18,7 @@ namespace horon::tcp {
 
 struct LineOptions {
   DoorOptions door;
-  int sockets = 1;  // between two ranks; the first one is kept free for short messages
+  int sockets = 1;  // between two ranks; short messages use the first one only
   bool is_private = true;
   uint64_t records_per_key = LinkSecrets::kRecordsPerKey;
   std::string congestion = "auto";  // algorithm, "system", or "auto"

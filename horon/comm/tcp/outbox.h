@@ -44,7 +44,7 @@ class Outbox {
   // True if take() would return frames.
   bool has_load(bool long_only) const;
   // The next record; `long_only`: only frames of long messages (for further sockets, so that the
-  // first one stays free).
+  // first one has less to send).
   void take(Load& load, bool long_only);
 
  private:

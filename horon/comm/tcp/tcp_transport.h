@@ -25,7 +25,8 @@ struct TcpOptions {
 };
 
 // Messages over Horon's own TCP connections (p2p/door.h, net/link.h). One of the threads that wait
-// in exchange() moves the bytes of all exchanges; no thread runs while no exchange does.
+// in exchange() moves the bytes of all exchanges; without exchanges sockets are
+// read once a second, because systems end connections whose peer does not read.
 std::shared_ptr<Transport> make_tcp_transport(const TcpOptions& options,
                                               const std::shared_ptr<Store>& store, const Log& log);
 

@@ -53,7 +53,7 @@ class CheckReplicas final : public Callback {
     std::vector<int64_t> digest = {whole};
     if (differing(moment, digest).empty()) return;
     const auto found = differing(moment, mine);
-    throw Error(fmt::format("step {}: {} have different weights from rank 0, first in '{}'",
+    throw Error(fmt::format("step {}: the weights of {} differ from those of rank 0, first in '{}'",
                             moment.state.step, name_ranks(found.begin()->second),
                             moment.trainee.replica.parameters()[found.begin()->first].name),
                 ExitCode::kMismatch);
